@@ -99,6 +99,12 @@ pub(crate) fn ask(dir: &Path, method: &str, path: &str, body: &str) -> Result<St
     Ok(body.to_owned())
 }
 
+/// Whether the kernel is still checking the kernel peek's program, according to the answer of `/api/v1/status`: workers
+/// route connections until then.
+pub(crate) fn is_loading(status: &str) -> bool {
+    status.contains("\"loading\"")
+}
+
 /// Command that removes pinned programs and maps, which outlive the process.
 pub(crate) fn detach(ns: &Ns, program: &Path) -> Command {
     let mut command = ns.command(program);

@@ -323,9 +323,9 @@ async fn relieve(predecessor: Option<Predecessor>, control: &Control) -> anyhow:
         tokio::task::spawn_blocking(move || started.start(starts_early))
             .await?
             .context("starting the garbage collection of the flow table")?;
-        match &control.kernel_peek {
-            Some(_) if starts_early => {}
-            _ => start_kernel_peek(control).await?,
+        if !starts_early && let Some(kernel_peek) = &control.kernel_peek {
+            flow_gc.follow_kernel_peek(Arc::clone(kernel_peek));
+            kernel_peek.start_later().context("starting the kernel peek")?;
         }
         if let Some((cut, _)) = &control.cut {
             let model = Arc::clone(&shared.snapshot.load().model);

@@ -243,7 +243,11 @@ impl RunningContender {
                 Ok(_) => {}
                 Err(_) => std::thread::sleep(Duration::from_millis(10)),
             }
-            if seen.len() == HOSTS.len() {
+            let is_loading = || {
+                let status = product::ask(lab.dir(), "GET", "/api/v1/status", "");
+                self.setup.contender.is_signalbox() && status.is_ok_and(|status| product::is_loading(&status))
+            };
+            if seen.len() == HOSTS.len() && !is_loading() {
                 return Ok(());
             }
             if Instant::now() > limit {

@@ -11,7 +11,7 @@ use super::network::{HOSTS, Network};
 use super::router::Router;
 use super::site::Site;
 use super::{client, say};
-use crate::interrupt;
+use crate::{interrupt, product};
 
 const READY_TIMEOUT: Duration = Duration::from_secs(30);
 
@@ -53,9 +53,13 @@ pub(super) fn wait(site: &Site, network: &Network, balancer: &mut Balancer, rout
             );
         }
     }
-    // Connections are served a moment before the admin socket is open.
+    // Connections are served before the admin socket is open, and before the kernel peek is there.
     let mut status = ask_status(site);
-    while status.is_err() && Instant::now() < limit {
+    let is_early = |status: &Result<Value>| {
+        let status = status.as_ref();
+        status.map_or(true, |status| product::is_loading(&status.to_string()))
+    };
+    while is_early(&status) && Instant::now() < limit {
         interrupt::check()?;
         std::thread::sleep(Duration::from_millis(50));
         status = ask_status(site);

@@ -49,6 +49,8 @@ obstacles! {
     NotConfigured, "not_configured", "`datapath.peek` is `userspace`", "set `peek: auto`";
     NotAvailable, "not_available", "the kernel does not accept the kernel peek's program",
         "`signalbox doctor` names the reason";
+    Loading, "loading", "the kernel is checking the program, or the program's tables are not written yet",
+        "wait: this takes less than a second";
     NotLoaded, "not_loaded", "the program had nothing to route when the process started, so it is not loaded",
         "a restart or `signalbox run --takeover` loads it";
     CutOff, "cut_off", "tier `cut` is off", "remove `cut: false` or `tier` from `datapath`";

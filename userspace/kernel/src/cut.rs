@@ -15,6 +15,7 @@ mod segment;
 pub mod shadow;
 pub mod table;
 
+use std::collections::HashMap;
 use std::io;
 use std::os::fd::AsFd as _;
 use std::sync::Mutex;
@@ -22,10 +23,10 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::sync::atomic::{AtomicBool, AtomicU32};
 use std::time::Duration;
 
+use aya::Ebpf;
 use aya::maps::lpm_trie::Key;
 use aya::maps::{Map, MapData, PerCpuArray, RingBuf};
-use aya::programs::SchedClassifier;
-use aya::{Ebpf, EbpfLoader};
+use aya::programs::{Program, SchedClassifier};
 use signalbox_common::cut::flow::{CutConfig, CutFlow, Handshake, SYN_ACK_SEEN, state};
 use signalbox_common::cut::moving::MovingAddress;
 use signalbox_common::net::Tuple;
@@ -37,7 +38,7 @@ use crate::error::KernelError;
 use crate::interfaces::{self, Interface};
 use crate::map::MapFd;
 use crate::names::Names;
-use crate::object::{CUT_THROUGH, ProgramLog, map_fd, program, program_log, refused_for_tests};
+use crate::object::{CUT_THROUGH, ObjectLoader, ProgramLog, map_fd, program_log, refused_for_tests};
 use crate::pins::layout::{self, LAYOUT};
 use crate::pins::other_version::OtherVersion;
 use crate::pins::{self, PinKind, Pins};
@@ -47,6 +48,9 @@ use table::{FlowTable, PendingPorts};
 
 /// Most flows that one batch operation on the map removes.
 const MAX_REMOVED_AT_ONCE: usize = 64;
+
+/// Parts of programs for IPv4 alone.
+static ALL_BUT_V6: u32 = parts::ALL & !parts::CUT_V6;
 
 /// Kernel objects of tier `cut`.
 pub struct Cut {
@@ -83,25 +87,25 @@ pub struct Cut {
 impl Cut {
     /// Loads the programs onto the pinned maps, or onto new ones for `own` flows and `shadows` of other balancers.
     /// Attaches nothing yet.
-    pub fn load(own: u32, shadows: u32, take_over: bool) -> Result<Self, KernelError> {
+    pub fn load(loader: &mut ObjectLoader, own: u32, shadows: u32, take_over: bool) -> Result<Self, KernelError> {
         let failed = |what: &'static str| move |source: io::Error| KernelError::Io { what, source };
         let flows = own.saturating_add(shadows);
         let pins = Pins::open(PinKind::Cut, CUT_THROUGH, take_over).map_err(pins::unusable)?;
         let earlier = OtherVersion::lock_all(PinKind::Cut, "CUT_FLOWS", take_over).map_err(pins::unusable)?;
         let adopted = pins.path("CUT_FLOWS").exists();
-        let attempt = |parts: u32| {
-            let mut loader = EbpfLoader::new();
+        let mut attempt = |parts: &'static u32| {
             loader
+                .0
                 .default_map_pin_directory(pins.dir())
                 .map_max_entries("CUT_FLOWS", flows)
                 .map_max_entries("CUT_CT", flows.saturating_mul(2))
-                .override_global(parts::SYMBOL, &parts, true);
-            let mut ebpf = loader.load(CUT_THROUGH).map_err(|e| KernelError::Load(Box::new(e)))?;
-            load_programs(&mut ebpf, parts).map(|()| ebpf)
+                .override_global(parts::SYMBOL, parts, true);
+            let mut ebpf = loader.load(CUT_THROUGH)?;
+            load_programs(&mut ebpf, *parts).map(|()| ebpf)
         };
-        let loaded = match attempt(parts::ALL) {
+        let loaded = match attempt(&parts::ALL) {
             // Programs for IPv4 alone are better than none.
-            Err(whole) if whole.is_permanent() => match attempt(parts::ALL & !parts::CUT_V6) {
+            Err(whole) if whole.is_permanent() => match attempt(&ALL_BUT_V6) {
                 Ok(ebpf) => Ok((ebpf, Some(signalbox_sys::error_chain(&whole)))),
                 Err(_) => Err(whole),
             },
@@ -372,14 +376,26 @@ impl Cut {
     }
 }
 
+/// Has the kernel check both programs at once: most of a start's time is the verifier's.
 fn load_programs(ebpf: &mut Ebpf, parts: u32) -> Result<(), KernelError> {
-    for name in ["cut_in", "cut_out"] {
-        refused_for_tests(name, parts)?;
-        program::<SchedClassifier>(ebpf, name)?
-            .load()
-            .map_err(|e| KernelError::of_program(name, e))?;
-    }
-    Ok(())
+    const NAMES: [&str; 2] = ["cut_in", "cut_out"];
+    NAMES.into_iter().try_for_each(|name| refused_for_tests(name, parts))?;
+    let mut programs: HashMap<&str, &mut Program> = ebpf.programs_mut().collect();
+    std::thread::scope(|scope| {
+        let mut loads = Vec::with_capacity(NAMES.len());
+        for name in NAMES {
+            let program = programs.remove(name).ok_or(KernelError::NoProgram(name))?;
+            loads.push(scope.spawn(move || {
+                let classifier: &mut SchedClassifier = program.try_into()?;
+                classifier.load()
+            }));
+        }
+        for (name, load) in NAMES.into_iter().zip(loads) {
+            let verdict = load.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+            verdict.map_err(|e| KernelError::of_program(name, e))?;
+        }
+        Ok(())
+    })
 }
 
 /// Ring of flows that have ended, filled by the programs.

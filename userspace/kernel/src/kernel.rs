@@ -11,7 +11,7 @@ use signalbox_common::credit::MAX_CREDITS;
 use crate::counters::Counters;
 use crate::error::KernelError;
 use crate::map::{Credits, lift_memory_limit};
-use crate::object::{ProgramLog, STEERING, map_fd, program, program_log};
+use crate::object::{ObjectLoader, ProgramLog, STEERING, map_fd, program, program_log};
 use crate::sockmap::SockmapPair;
 use crate::steer::Steering;
 
@@ -30,9 +30,9 @@ pub struct Kernel {
 
 impl Kernel {
     /// Loads the object and prepares tier `sockmap`. Attaches nothing to the network yet.
-    pub fn load() -> Result<Self, KernelError> {
+    pub fn load(loader: &mut ObjectLoader) -> Result<Self, KernelError> {
         lift_memory_limit();
-        let mut ebpf = Ebpf::load(STEERING).map_err(|e| KernelError::Load(Box::new(e)))?;
+        let mut ebpf = loader.load(STEERING)?;
         let counters = Arc::new(Counters::new(&mut ebpf)?);
         let mut degraded = Vec::new();
         let (joiner, gate_events) = match Self::prepare_sockmap(&mut ebpf) {

@@ -15,11 +15,10 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use aya::Ebpf;
 use aya::maps::lpm_trie::Key;
 use aya::maps::{Map, MapData, PerCpuArray, PerCpuValues, RingBuf};
 use aya::programs::{SchedClassifier, SocketFilter};
-use aya::{Ebpf, EbpfLoader};
-use signalbox_common::Reason;
 use signalbox_common::peek::abi::{
     KERNEL_FUNCTIONS, KFUNC_ASSIGN_REQUEST, MAX_PEEK_COUNTS, MAX_PEEK_HOSTS, PEEK_PAYLOADS_PER_CPU, PeekAbout,
     PeekBinding, PeekClient, PeekCluster, PeekConfig, PeekCursor, PeekHost, PeekLimits, PeekMaglev, PeekName,
@@ -27,14 +26,16 @@ use signalbox_common::peek::abi::{
 };
 use signalbox_common::sketch::{CELLS, first_cell::ALL_CELLS};
 use signalbox_common::steer::SteerKey;
+use signalbox_common::{Reason, parts};
 
 use crate::attach::has_tcx;
 use crate::cut::{Cut, accepted_after_of};
 use crate::error::KernelError;
 use crate::interfaces::Interface;
 use crate::map::{self, MapFd, MmapArray, RawMap};
-use crate::object::{KERNEL_PEEK, map_fd, program, refused_for_tests};
+use crate::object::{KERNEL_PEEK, ObjectLoader, map_fd, program, refused_for_tests};
 use hooks::PeekHooks;
+use kernel_function::KernelFunctions;
 pub use orphan::{detach_orphans, has_orphans};
 pub use passed_up::{PassedUpConnection, PassedUpRing};
 
@@ -67,36 +68,40 @@ pub struct Peek {
     passed_up: Mutex<Option<PassedUpRing>>,
     /// Whether the kernel makes sockets from cookies.
     makes_sockets: bool,
+    /// The object whose program the kernel has not checked yet.
+    unloaded: Mutex<Option<Ebpf>>,
     hooks: Mutex<PeekHooks>,
     key: [u64; 2],
     cpus: u32,
 }
 
-/// The object, with the calls of the running kernel's functions completed. Fails where the kernel lacks one that the
-/// program cannot do without.
+/// Returns the object, with the calls of the running kernel's functions completed. Fails where the kernel lacks one that
+/// the program cannot do without.
 pub fn linked_object() -> Result<Vec<u8>, KernelError> {
-    let mut object = KERNEL_PEEK.to_vec();
+    link_object().map(|(object, _)| object)
+}
+
+/// As [`linked_object`], and whether the kernel makes sockets from cookies.
+fn link_object() -> Result<(Vec<u8>, bool), KernelError> {
+    let functions = KernelFunctions::read()?;
+    let (mut object, mut makes_sockets) = (KERNEL_PEEK.to_vec(), true);
     for (name, placeholder) in KERNEL_FUNCTIONS {
-        match kernel_function::find(name) {
+        match functions.find(name) {
             Ok(function) => kernel_function::link(&mut object, placeholder, function),
-            Err(_) if placeholder == KFUNC_ASSIGN_REQUEST => kernel_function::leave_out(&mut object, placeholder),
+            Err(_) if placeholder == KFUNC_ASSIGN_REQUEST => {
+                kernel_function::leave_out(&mut object, placeholder);
+                makes_sockets = false;
+            }
             Err(error) => return Err(error),
         }
     }
-    Ok(object)
-}
-
-/// Whether the kernel makes sockets from cookies.
-fn makes_sockets() -> bool {
-    let assigns = KERNEL_FUNCTIONS
-        .iter()
-        .find(|(_, placeholder)| *placeholder == KFUNC_ASSIGN_REQUEST);
-    assigns.is_some_and(|(name, _)| kernel_function::find(name).is_ok())
+    Ok((object, makes_sockets))
 }
 
 impl Peek {
-    /// Loads the program onto the maps of tier `cut`. Attaches nothing yet.
-    pub fn load(cut: &Cut) -> Result<Self, KernelError> {
+    /// Makes the maps, beside those of tier `cut`. [`Self::load_program`] comes next, and
+    /// [`FlowTable::share_with_programs`](crate::cut::table::FlowTable::share_with_programs) before workers claim flows.
+    pub fn make(loader: &mut ObjectLoader, cut: &Cut) -> Result<Self, KernelError> {
         let failed = |what: &'static str| move |source: io::Error| KernelError::Io { what, source };
         if !has_tcx() {
             return Err(KernelError::Refused {
@@ -105,23 +110,19 @@ impl Peek {
                 error: io::Error::from_raw_os_error(libc::EOPNOTSUPP),
             });
         }
-        refused_for_tests(PROGRAM, 0)?;
-        let object = linked_object()?;
+        let (object, makes_sockets) = link_object()?;
         let cpus = cpus_with_a_share();
         let flows = cut.table.programs_share().max(1);
-        let mut loader = EbpfLoader::new();
         loader
+            .0
             .map_max_entries("PEEK_PAYLOADS", PEEK_PAYLOADS_PER_CPU * cpus)
             .map_max_entries("PEEK_ABOUT", flows)
             .default_map_pin_directory(cut.pins.dir())
-            .map_pin_path("CUT_HANDSHAKES", cut.pins.path("CUT_HANDSHAKES"));
-        let mut ebpf = loader.load(&object).map_err(|e| KernelError::Load(Box::new(e)))?;
-        program::<SchedClassifier>(&mut ebpf, PROGRAM)?
-            .load()
-            .map_err(|e| KernelError::of_program(PROGRAM, e))?;
+            .map_pin_path("CUT_HANDSHAKES", cut.pins.path("CUT_HANDSHAKES"))
+            .override_global(parts::SYMBOL, &parts::ALL, false);
+        let mut ebpf = loader.load(&object)?;
         let hosts = mapped(&ebpf, "PEEK_HOSTS", MAX_PEEK_HOSTS)?;
         let about = mapped(&ebpf, "PEEK_ABOUT", flows)?;
-        cut.table.share_with_programs();
         scatter_cursors(&mut ebpf).map_err(failed("writing PEEK_CURSOR"))?;
         let counters = ebpf.take_map("COUNTERS").ok_or(KernelError::NoMap("COUNTERS"))?;
         let passed_up = passed_up_ring(&mut ebpf)?;
@@ -139,17 +140,30 @@ impl Peek {
             sketches: mapped::<u64>(&ebpf, "PEEK_SKETCHES", ALL_CELLS)?.leak(),
             hosts,
             about,
-            first_flow: cut.table.worker_len(),
+            first_flow: cut.table.own_len() - cut.table.programs_share(),
             counters: PerCpuArray::try_from(counters).map_err(|e| KernelError::Map {
                 name: "COUNTERS",
                 source: Box::new(e),
             })?,
             passed_up: Mutex::new(Some(passed_up)),
-            makes_sockets: makes_sockets(),
-            hooks: Mutex::new(PeekHooks::new(ebpf, cut.pins.clone())),
+            makes_sockets,
+            unloaded: Mutex::new(Some(ebpf)),
+            hooks: Mutex::new(PeekHooks::new(cut.pins.clone())),
             key: shared_key(cut).map_err(failed("sharing the key of cookies"))?,
             cpus,
         })
+    }
+
+    /// Has the kernel check the program, which takes it 0.3 s or more. Attaches nothing yet.
+    pub fn load_program(&self) -> Result<(), KernelError> {
+        let unloaded = self.unloaded.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let Some(mut ebpf) = unloaded else { return Ok(()) };
+        refused_for_tests(PROGRAM, 0)?;
+        program::<SchedClassifier>(&mut ebpf, PROGRAM)?
+            .load()
+            .map_err(|e| KernelError::of_program(PROGRAM, e))?;
+        self.hooks().ebpf = Some(ebpf);
+        Ok(())
     }
 
     /// Returns the number of CPUs that divide flows, ports and payloads among them: the first ones. Another, which has come

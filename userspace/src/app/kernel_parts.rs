@@ -10,9 +10,11 @@ use super::SteeringChoice;
 use crate::control::degraded;
 use crate::control::listener_set::Offer;
 use crate::datapath::cut::registry::Registry;
-use crate::datapath::kernel_peek::FilterWatch;
+use crate::datapath::kernel_peek::{self, FilterWatch};
 use crate::datapath::worker::{self, WorkerCommand, WorkerHandle};
+use crate::kernel::error::KernelError;
 use crate::kernel::interfaces;
+use crate::kernel::object::ObjectLoader;
 use crate::kernel::pins::stale_pins;
 use crate::kernel::sockmap::{SockmapPair, kernel_is_sound};
 use crate::kernel::steer::Steering;
@@ -35,7 +37,8 @@ impl KernelParts {
     /// Loads what the configuration needs. A process that takes over steers in the same way as its predecessor.
     pub(super) fn load(model: &Model, choice: SteeringChoice, inherited: Option<&Offer>) -> anyhow::Result<Self> {
         let mut degraded = Vec::new();
-        let mut kernel = match Kernel::load() {
+        let mut loader = ObjectLoader::default();
+        let mut kernel = match Kernel::load(&mut loader) {
             Ok(kernel) => Some(kernel),
             Err(error) => {
                 degraded.push(("ebpf", crate::sys::error_chain(&error)));
@@ -48,8 +51,8 @@ impl KernelParts {
             None => choice,
         };
         let steering = steer(kernel.as_mut(), choice, &mut degraded)?;
-        let cut = load_cut(model, inherited.is_some(), &mut degraded);
-        let peek = load_peek(model, cut.as_ref().map(|(cut, _)| &**cut), &mut degraded);
+        let cut = load_cut(&mut loader, model, inherited.is_some(), &mut degraded);
+        let peek = make_peek(&mut loader, model, cut.as_ref().map(|(cut, _)| &**cut), &mut degraded);
         degraded.extend(degraded::features(model));
         collect_stale_pins();
         let version = Version::running();
@@ -117,6 +120,7 @@ fn steer(
 
 /// Loads tier `cut` if a listener wants it and the kernel supports it.
 fn load_cut(
+    loader: &mut ObjectLoader,
     model: &Model,
     take_over: bool,
     degraded: &mut Vec<(&'static str, String)>,
@@ -130,7 +134,7 @@ fn load_cut(
         .as_ref()
         .and_then(|ha| ha.sync.as_ref())
         .map_or(0, |sync| sync.flows);
-    match Cut::load(model.limits.cut_flows, shadows, take_over) {
+    match Cut::load(loader, model.limits.cut_flows, shadows, take_over) {
         Ok(cut) => {
             if let Some(why) = &cut.without_v6 {
                 degraded.push(("cut_ipv6", why.clone()));
@@ -145,10 +149,10 @@ fn load_cut(
     }
 }
 
-const NOT_ROUTED_IN_KERNEL: &str = "Connections are not routed in the kernel before they have a socket.";
-
-/// Loads the kernel peek if a listener wants it and the kernel supports it.
-fn load_peek(
+/// Makes the maps of the kernel peek if a listener wants it and the kernel supports it. Its program is loaded, too, if a
+/// listener demands it: otherwise the process serves while the kernel checks it.
+fn make_peek(
+    loader: &mut ObjectLoader,
     model: &Model,
     cut: Option<&Cut>,
     degraded: &mut Vec<(&'static str, String)>,
@@ -159,17 +163,19 @@ fn load_peek(
         tracing::debug!("The kernel peek is not loaded: nothing would be routed there.");
         return Err(PeekObstacle::NotLoaded);
     }
-    let (why, is_unexpected) = match cut.map(Peek::load) {
+    let made = cut.map(|cut| {
+        let peek = Peek::make(loader, cut)?;
+        if is_demanded {
+            peek.load_program()?;
+        }
+        cut.table.share_with_programs();
+        Ok::<_, KernelError>(peek)
+    });
+    match made {
         Some(Ok(peek)) => return Ok(peek),
-        Some(Err(error)) => (crate::sys::error_chain(&error), error.is_unexpected_refusal()),
-        None => ("tier cut is not used".to_owned(), false),
-    };
-    if is_demanded {
-        degraded.push(("kernel_peek", why));
-    } else if is_unexpected {
-        tracing::warn!(why, "{NOT_ROUTED_IN_KERNEL}");
-    } else {
-        tracing::info!(why, "{NOT_ROUTED_IN_KERNEL}");
+        Some(Err(error)) if is_demanded => degraded.push(("kernel_peek", crate::sys::error_chain(&error))),
+        Some(Err(error)) => kernel_peek::note_refusal(&error),
+        None => degraded.extend(is_demanded.then(|| ("kernel_peek", "tier cut is not used".to_owned()))),
     }
     Err(PeekObstacle::NotAvailable)
 }

@@ -156,7 +156,12 @@ async fn stop_listening(control: &Control, are_kept: bool) {
     let _ = control.events.send(StoreEvent::StopListening(how, done));
     let _ = stopped.await;
     // The kernel peek has answered SYNs of some clients. Their first data is passed up by it, and cannot be later.
-    if are_kept && control.kernel_peek.is_some() {
+    if are_kept
+        && control
+            .kernel_peek
+            .as_ref()
+            .is_some_and(|kernel_peek| kernel_peek.is_loaded())
+    {
         tokio::time::sleep(COOKIE_GRACE_INTERVAL).await;
     }
 }

@@ -8,6 +8,7 @@ mod names;
 mod paths;
 mod reason;
 mod slots;
+mod start;
 mod surroundings;
 mod sysctl;
 mod tables;
@@ -30,7 +31,6 @@ use signalbox_core::peek::obstacle::PeekObstacle;
 use crate::datapath::cut::program_ports;
 use crate::datapath::cut::registry::Registry;
 use crate::kernel::cut::table::tick;
-use crate::kernel::interfaces::Interface;
 use crate::kernel::{Cut, Peek};
 use crate::state::{Shared, Snapshot};
 use answers::Answers;
@@ -38,6 +38,8 @@ pub use filter::FilterWatch;
 use names::NameEntries;
 pub use paths::follow_without_program;
 pub use reason::{PeekQuestion, PeekReason};
+use start::Verdict;
+pub use start::note_refusal;
 use sysctl::kernel_offers;
 pub use tables::LeftOut;
 use tables::{PeekHostKey, PeekTables};
@@ -80,6 +82,7 @@ pub struct KernelPeek {
     /// Whether interfaces have changed since the thread last checked them.
     looks_again: AtomicBool,
     stopping: AtomicBool,
+    verdict: Verdict,
     wakeups: Wakeups,
 }
 
@@ -95,7 +98,7 @@ impl Drop for Closed<'_> {
 impl KernelPeek {
     #[must_use]
     pub fn new(peek: Peek, cut: Arc<Cut>, registry: Arc<Registry>, shared: Arc<Shared>) -> Arc<Self> {
-        Arc::new(Self {
+        let this = Arc::new(Self {
             peek,
             cut,
             registry,
@@ -108,36 +111,11 @@ impl KernelPeek {
             answers: Mutex::default(),
             looks_again: AtomicBool::new(false),
             stopping: AtomicBool::new(false),
+            verdict: Verdict::default(),
             wakeups: Wakeups::default(),
-        })
-    }
-
-    /// Starts its thread, which attaches the program and keeps the tables. Waits until it has done so once.
-    pub fn start(self: &Arc<Self>) -> io::Result<()> {
-        let cut = Arc::clone(&self.cut);
-        let name = |interface: Interface| interface.name;
-        filter::start(&self.shared, move || {
-            cut.attached_interfaces().into_iter().map(name).collect()
-        })?;
-        let this = Arc::clone(self);
-        std::thread::Builder::new().name("kernel-peek".into()).spawn(move || {
-            // Closed even on a panic: configuration changes wait for this thread.
-            let _closed = Closed(&this.wakeups);
-            this.keep_tables();
-        })?;
-        let this = Arc::downgrade(self);
-        let follow = Box::new(move || {
-            if let Some(this) = this.upgrade() {
-                this.wakeups.wake(FOLLOW_TIMEOUT);
-            }
         });
-        // Set once, because a process has only one, and only if there is a thread to wait for.
-        let _ = self.shared.snapshot_follower.set(follow);
-        let begun = Instant::now();
-        while self.lock().made.is_none() && begun.elapsed() < START_TIMEOUT {
-            std::thread::sleep(PASS_INTERVAL / 20);
-        }
-        Ok(())
+        this.follow_snapshots();
+        this
     }
 
     /// Work of the thread: tables, heartbeats and checks of the machine, until the process stops.
@@ -459,6 +437,9 @@ impl KernelPeek {
     /// it understands their first data.
     #[must_use]
     pub fn reasons(&self, snapshot: &Arc<Snapshot>, question: &PeekQuestion<'_>) -> Vec<PeekReason> {
+        if let Some(why) = self.verdict.obstacle() {
+            return question.reasons_without_program(snapshot, &self.shared.filter_verdicts.load(), why);
+        }
         let listener = question.listener;
         let conditions = self.conditions();
         let mut found = question.reasons(snapshot, conditions.reasons(listener, question.client));

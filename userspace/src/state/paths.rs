@@ -65,7 +65,7 @@ impl PathObstacle {
     pub fn get(&self) -> Option<PeekObstacle> {
         let known = usize::from(self.0.load(Relaxed)).checked_sub(usize::from(IN_KERNEL));
         let Some(at) = known else {
-            return Some(PeekObstacle::NotLoaded);
+            return Some(PeekObstacle::Loading);
         };
         PeekObstacle::ALL.get(at.checked_sub(1)?).copied()
     }
@@ -78,7 +78,7 @@ mod tests {
     #[test]
     fn each_reason_is_kept_and_counted_by_its_label() {
         let (kept, counts) = (PathObstacle::default(), PathCounts::default());
-        assert!(kept.is_unknown() && kept.get() == Some(PeekObstacle::NotLoaded));
+        assert!(kept.is_unknown() && kept.get() == Some(PeekObstacle::Loading));
         for &obstacle in PeekObstacle::ALL {
             kept.set(Some(obstacle));
             assert_eq!(kept.get(), Some(obstacle));

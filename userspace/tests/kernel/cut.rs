@@ -3,6 +3,7 @@
 use crate::namespace::{in_own_namespace, test_of};
 use aya::programs::ProgramType;
 use signalbox::kernel::Cut;
+use signalbox::kernel::object::ObjectLoader;
 use signalbox::kernel::pins;
 
 /// Runs a test in a network namespace with two interfaces that routes go by.
@@ -18,7 +19,8 @@ fn in_a_lab<F: FnOnce() + Send>(work: F) {
 }
 
 fn load() -> Cut {
-    Cut::load(1024, 0, false).unwrap_or_else(|error| panic!("{} {error:?}", signalbox::sys::error_chain(&error)))
+    Cut::load(&mut ObjectLoader::default(), 1024, 0, false)
+        .unwrap_or_else(|error| panic!("{} {error:?}", signalbox::sys::error_chain(&error)))
 }
 
 #[test]
@@ -51,7 +53,7 @@ fn programs_and_maps_outlive_the_process_and_can_be_removed() {
 fn two_processes_do_not_share_a_table_by_accident() {
     in_a_lab(|| {
         let first = load();
-        let error = Cut::load(1024, 0, false)
+        let error = Cut::load(&mut ObjectLoader::default(), 1024, 0, false)
             .err()
             .map(|error| signalbox::sys::error_chain(&error));
         assert!(

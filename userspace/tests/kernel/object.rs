@@ -15,8 +15,9 @@ use aya::maps::{LpmTrie, Map, MapType, SockMap};
 use aya::programs::{Program, ProgramType, SkLookup};
 use aya::{Ebpf, EbpfLoader};
 use log::Level;
+use signalbox::kernel::object::{self, ObjectLoader};
+use signalbox::kernel::peek;
 use signalbox::kernel::pins::temporary::TemporaryPins;
-use signalbox::kernel::{object, peek};
 use signalbox_common::credit::{Credit, MAX_CREDITS, SockmapLeg};
 use signalbox_common::cut::flow::{
     CutConfig, CutFlow, DEFAULT_FLOWS, ENDED_RING_BYTES, FlowRef, Handshake, MAX_CT_ENTRIES, MAX_HANDSHAKES, MAX_NAMES,
@@ -282,7 +283,7 @@ fn the_kernel_accepts_every_program_and_there_are_no_others() {
 #[test]
 fn signalbox_itself_loads_it_and_misses_nothing() {
     in_own_namespace(|| {
-        let kernel = signalbox::kernel::Kernel::load().unwrap();
+        let kernel = signalbox::kernel::Kernel::load(&mut ObjectLoader::default()).unwrap();
         assert_eq!(kernel.degraded, []);
         assert!(kernel.sockmap.is_some() && kernel.credit_events.is_some());
         assert_eq!(kernel.counters.exit_counts().len(), REASON_COUNT as usize);
@@ -293,7 +294,7 @@ fn signalbox_itself_loads_it_and_misses_nothing() {
 fn steering_takes_no_memory_for_the_tables_of_other_tiers() {
     in_own_namespace(|| {
         const MAX_BYTES: u64 = 16 << 20;
-        let _kernel = signalbox::kernel::Kernel::load().unwrap();
+        let _kernel = signalbox::kernel::Kernel::load(&mut ObjectLoader::default()).unwrap();
         let files = std::fs::read_dir("/proc/self/fdinfo").unwrap().flatten();
         let texts = files.filter_map(|file| std::fs::read_to_string(file.path()).ok());
         let maps: Vec<_> = texts.filter(|text| text.contains("map_type:")).collect();

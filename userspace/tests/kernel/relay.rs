@@ -16,6 +16,7 @@ use std::time::{Duration, Instant};
 use aya::programs::ProgramType;
 use signalbox::kernel::Kernel;
 use signalbox::kernel::counters::Counters;
+use signalbox::kernel::object::ObjectLoader;
 use signalbox::kernel::sockmap::{JoinOutcome, SockmapPair};
 use signalbox::sys;
 use signalbox_common::{Reason, hash};
@@ -559,7 +560,7 @@ impl TestKernel {
 fn with_kernel<F: FnOnce(&TestKernel) + Send>(work: F) {
     namespace::in_own_namespace(namespace::test_of::<F>(), ProgramType::SkSkb, &[], || {
         // No refusal is excused here: these tests must find an object that the kernel refuses.
-        let kernel = Kernel::load().unwrap();
+        let kernel = Kernel::load(&mut ObjectLoader::default()).unwrap();
         assert_eq!(kernel.degraded, []);
         work(&TestKernel {
             joiner: kernel.sockmap.clone().unwrap(),

@@ -7,9 +7,10 @@ use crate::ordinary::{UID, mask};
 use aya::programs::ProgramType;
 use nix::errno::Errno;
 use nix::sched::{CloneFlags, unshare};
+use signalbox::kernel::object::{self, ObjectLoader};
 use signalbox::kernel::pins;
 use signalbox::kernel::verifier::{self, LoadOutcome};
-use signalbox::kernel::{Cut, Kernel, capabilities, object};
+use signalbox::kernel::{Cut, Kernel, capabilities};
 use signalbox_common::parts;
 
 fn as_user<F: FnOnce() + Send>(work: F) {
@@ -61,10 +62,10 @@ fn an_ordinary_user_with_the_documented_capabilities_loads_attaches_and_pins() {
                 verdict.program
             );
         }
-        let mut kernel = Kernel::load().unwrap();
+        let mut kernel = Kernel::load(&mut ObjectLoader::default()).unwrap();
         assert_eq!(kernel.degraded, []);
         kernel.steer().unwrap();
-        let cut = Cut::load(1024, 0, false).unwrap();
+        let cut = Cut::load(&mut ObjectLoader::default(), 1024, 0, false).unwrap();
         assert_eq!(cut.follow_interfaces(true), 2, "an interface with a route each");
         drop(cut);
         let pinned = pins::remove_all(pins::PinKind::Cut).unwrap();

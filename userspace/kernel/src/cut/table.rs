@@ -55,7 +55,7 @@ impl FlowTable {
     }
 
     /// Leaves their share of the entries to programs. Called before workers claim any.
-    pub(crate) fn share_with_programs(&self) {
+    pub fn share_with_programs(&self) {
         self.of_programs.store(self.programs_share(), Ordering::Relaxed);
     }
 

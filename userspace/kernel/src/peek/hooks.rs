@@ -25,7 +25,8 @@ struct PeekLink {
 
 /// Program of the kernel peek, and the interfaces that it is attached to.
 pub(super) struct PeekHooks {
-    ebpf: Ebpf,
+    /// `None` until the kernel has checked the program.
+    pub(super) ebpf: Option<Ebpf>,
     pins: Pins,
     attached: BTreeMap<u32, PeekLink>,
     /// Whether links may be pinned: not before those of an earlier process are gone, which have the same names, and not
@@ -34,9 +35,9 @@ pub(super) struct PeekHooks {
 }
 
 impl PeekHooks {
-    pub(super) const fn new(ebpf: Ebpf, pins: Pins) -> Self {
+    pub(super) const fn new(pins: Pins) -> Self {
         Self {
-            ebpf,
+            ebpf: None,
             pins,
             attached: BTreeMap::new(),
             may_pin: false,
@@ -152,7 +153,8 @@ impl PeekHooks {
     }
 
     fn attach(&mut self, interface: &Interface) -> Result<PeekLink, KernelError> {
-        let program: &mut SchedClassifier = program(&mut self.ebpf, PROGRAM)?;
+        let ebpf = self.ebpf.as_mut().ok_or(KernelError::NoProgram(PROGRAM))?;
+        let program: &mut SchedClassifier = program(ebpf, PROGRAM)?;
         // Right after `cut_in`: a foreign program that accepts packets would keep them from this one.
         let cut_in = self.pins.path(&link_name(interface.index, "cut_in"));
         let id = attach_after(

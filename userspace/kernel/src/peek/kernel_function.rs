@@ -15,18 +15,32 @@ const MOVE_TO_R0: u8 = 0xb7;
 /// Source register of a call of a kernel function (`BPF_PSEUDO_KFUNC_CALL`), in the upper half of the second byte.
 const PSEUDO_KFUNC_CALL: u8 = 2 << 4;
 
-/// Number of a function in the kernel's type information.
-pub(super) fn find(name: &'static str) -> Result<u32, KernelError> {
-    let missing = |reason: String| KernelError::Refused {
+/// Functions of the kernel that programs may call, by its type information.
+pub(super) struct KernelFunctions(Btf);
+
+impl KernelFunctions {
+    pub(super) fn read() -> Result<Self, KernelError> {
+        let types = Btf::from_sys_fs();
+        types
+            .map(Self)
+            .map_err(|error| missing(format!("the kernel's types cannot be read: {error}")))
+    }
+
+    /// Number of a function.
+    pub(super) fn find(&self, name: &'static str) -> Result<u32, KernelError> {
+        refused_for_tests(name, 0)?;
+        self.0
+            .id_by_type_name_kind(name, BtfKind::Func)
+            .map_err(|_| missing(format!("this kernel has no function {name} (6.9)")))
+    }
+}
+
+fn missing(reason: String) -> KernelError {
+    KernelError::Refused {
         name: super::PROGRAM,
         reason,
         error: std::io::Error::from_raw_os_error(libc::EOPNOTSUPP),
-    };
-    refused_for_tests(name, 0)?;
-    let types = Btf::from_sys_fs().map_err(|error| missing(format!("the kernel's types cannot be read: {error}")))?;
-    types
-        .id_by_type_name_kind(name, BtfKind::Func)
-        .map_err(|_| missing(format!("this kernel has no function {name} (6.9)")))
+    }
 }
 
 /// Turns every call of `placeholder` in an object into one of the kernel's function.

@@ -5,9 +5,10 @@ use crate::kernel::capabilities::{self, CapabilityUse};
 use crate::kernel::foreign;
 use crate::kernel::has_tcx;
 use crate::kernel::interfaces;
+use crate::kernel::object::{self, ObjectLoader};
 use crate::kernel::packet_filter::PacketFilter;
 use crate::kernel::verifier::{self, LoadOutcome, ProgramVerdict, VerifierRefusal};
-use crate::kernel::{l4, object, peek};
+use crate::kernel::{l4, peek};
 
 use super::{Finding, degraded, ok};
 
@@ -192,7 +193,7 @@ fn refusal(verdict: &ProgramVerdict) -> Option<Finding> {
 
 /// Loads and attaches, for a moment, the programs that `run` would attach.
 fn attached() -> Vec<Finding> {
-    let mut kernel = match Kernel::load() {
+    let mut kernel = match Kernel::load(&mut ObjectLoader::default()) {
         Ok(kernel) => kernel,
         Err(error) => {
             let why = crate::sys::error_chain(&error);

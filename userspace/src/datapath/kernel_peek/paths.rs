@@ -32,17 +32,23 @@ pub(super) fn show(written: &Written, snapshot: &Snapshot, conditions: &Conditio
     }
 }
 
+/// Notes that workers route all connections. `why`: the reason where the configuration has none.
+pub(super) fn show_without_program(shared: &Shared, why: PeekObstacle) {
+    let snapshot = shared.snapshot.load();
+    for (listener, state) in snapshot.model.listeners.iter().zip(&snapshot.listeners) {
+        let of_configuration = PeekObstacle::of_configuration(listener);
+        state
+            .left_to_workers
+            .set(Some(of_configuration.first().copied().unwrap_or(why)));
+    }
+}
+
 /// Keeps the reasons of listeners in a process that has not loaded the program, and why it has not.
 pub fn follow_without_program(shared: &Arc<Shared>, why: PeekObstacle) {
     let of = Arc::downgrade(shared);
     let follow = move || {
-        let Some(shared) = of.upgrade() else { return };
-        let snapshot = shared.snapshot.load();
-        for (listener, state) in snapshot.model.listeners.iter().zip(&snapshot.listeners) {
-            let of_configuration = PeekObstacle::of_configuration(listener);
-            state
-                .left_to_workers
-                .set(Some(of_configuration.first().copied().unwrap_or(why)));
+        if let Some(shared) = of.upgrade() {
+            show_without_program(&shared, why);
         }
     };
     // Set once, because a process has only one.

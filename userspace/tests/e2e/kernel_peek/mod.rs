@@ -21,6 +21,7 @@ mod repaired;
 mod repeats;
 mod routing;
 mod soak;
+mod start;
 mod two_cpus;
 mod waiting;
 mod wildcards;

@@ -116,7 +116,24 @@ impl Signalbox {
         std::mem::replace(&mut self.proc, Proc::spawn(name, command, dir))
     }
 
-    pub(crate) fn wait_ready(mut self) -> Self {
+    pub(crate) fn wait_ready(self) -> Self {
+        let ready = self.wait_serving();
+        let is_loading = || {
+            let status = ready.try_get("/api/v1/status");
+            // An error: a successor takes the port over.
+            status.map_or(true, |status| {
+                status.status == 200 && status.body.contains("\"loading\"")
+            })
+        };
+        assert!(
+            eventually(START_TIMEOUT, || !is_loading()),
+            "the kernel peek is not loaded"
+        );
+        ready
+    }
+
+    /// Waits until it is ready. The kernel may still be checking the kernel peek's program.
+    pub(crate) fn wait_serving(mut self) -> Self {
         let mut ended = None;
         let ready = eventually(START_TIMEOUT, || {
             ended = self.proc.wait_exit(Duration::ZERO);

@@ -54,7 +54,7 @@ pub(crate) struct Lab {
     pub(crate) lb: Ns,
     hosts: Vec<Ns>,
     /// Environment of every signalbox that is started here.
-    environment: Mutex<Vec<(&'static str, &'static str)>>,
+    environment: Mutex<Vec<(&'static str, String)>>,
     /// Program that is started instead of the one under test.
     program: Mutex<Option<PathBuf>>,
 }
@@ -83,8 +83,8 @@ impl Lab {
     }
 
     /// Has every signalbox that is started here from now on find a variable in its environment.
-    pub(crate) fn set_env(&self, name: &'static str, value: &'static str) {
-        self.environment.lock().unwrap().push((name, value));
+    pub(crate) fn set_env(&self, name: &'static str, value: impl Into<String>) {
+        self.environment.lock().unwrap().push((name, value.into()));
     }
 
     /// Starts of signalbox take this program from now on.
@@ -98,7 +98,7 @@ impl Lab {
     }
 
     /// Returns the environment of every signalbox.
-    pub(crate) fn environment(&self) -> Vec<(&'static str, &'static str)> {
+    pub(crate) fn environment(&self) -> Vec<(&'static str, String)> {
         self.environment.lock().unwrap().clone()
     }
 

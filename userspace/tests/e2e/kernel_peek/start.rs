@@ -1,0 +1,71 @@
+//! A process serves by sockets while the kernel checks the program.
+
+use std::fs::File;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
+use std::thread;
+
+use super::{exits, expect_routes};
+use crate::lab::cut::{self, CutLab};
+use crate::lab::signalbox::{peeks_in_userspace, write_config};
+use crate::lab::{Router, SOON, Signalbox, eventually, http, lab_test};
+
+/// Starts a process whose program is not accepted before the file that is returned exists.
+fn start_held(lab: &CutLab) -> (Vec<Router>, PathBuf, Signalbox) {
+    let hosts = Router::start_all(lab, &["east-1", "west-1"]);
+    let accepted = lab.dir().join("accepted");
+    lab.set_env("SIGNALBOX_REFUSE", format!("peek_in@{}", accepted.display()));
+    let config = write_config(lab, "signalbox.yaml", &cut::body(""));
+    let sb = Signalbox::spawn_file(lab, "signalbox", &config, &[]).wait_serving();
+    sb.wait_healthy(&["east-1", "west-1"]);
+    (hosts, accepted, sb)
+}
+
+fn ask(lab: &CutLab) {
+    let answer = http::ask(lab, "10.1.0.1:80", "a.test");
+    assert_eq!(answer.status, 200, "{answer:?}");
+}
+
+#[lab_test]
+fn workers_serve_until_the_program_is_there() {
+    if cut::lenient() || peeks_in_userspace() {
+        return;
+    }
+    let lab = cut::lab();
+    let (_hosts, accepted, sb) = start_held(&lab);
+    ask(&lab);
+    let by_workers = "signalbox_connections_path_total{listener=\"http\",path=\"worker\",reason=\"loading\"}";
+    assert_eq!((sb.metric(by_workers), exits(&sb, "routed")), (1.0, 0));
+    let said = sb.cli(&["explain", "a.test", "--listener", "http"]);
+    let said = String::from_utf8_lossy(&said.stdout);
+    assert!(said.contains("the kernel is checking the program"), "{said}");
+    // A change of the configuration does not wait for the program.
+    sb.reload(&cut::body("timeouts: { connect: 4s }"));
+    let (ended, served) = (AtomicBool::new(false), AtomicUsize::new(0));
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            while !ended.load(Relaxed) {
+                ask(&lab);
+                served.fetch_add(1, Relaxed);
+            }
+        });
+        File::create(&accepted).unwrap();
+        let is_routed = || exits(&sb, "routed") > 3;
+        let is_routed = eventually(SOON, is_routed);
+        ended.store(true, Relaxed);
+        assert!(is_routed, "{}", sb.get("/metrics").1);
+    });
+    assert!(served.load(Relaxed) > 3);
+    expect_routes(&sb, 4);
+}
+
+#[lab_test]
+fn a_process_ends_while_the_kernel_checks_its_program() {
+    if cut::lenient() || peeks_in_userspace() {
+        return;
+    }
+    let lab = cut::lab();
+    let (_hosts, _, mut sb) = start_held(&lab);
+    sb.term();
+    assert_eq!(sb.proc.exit_code(SOON), 0);
+}
