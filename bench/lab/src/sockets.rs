@@ -35,7 +35,9 @@ impl Ns {
             let to = address(to);
             let socket = Socket::new(Domain::for_address(to), Type::STREAM, Some(Protocol::TCP))?;
             socket.bind(&address(&format!("{from}:0")).into())?;
-            socket.connect_timeout(&to.into(), limit)?;
+            // Blocking: a poll could miss a connection that is reset as soon as it is made.
+            socket.set_write_timeout(Some(limit))?;
+            socket.connect(&to.into())?;
             guarded(socket.into())
         })
     }
