@@ -4,10 +4,11 @@ mod histogram;
 mod words;
 
 use std::collections::HashMap;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use std::sync::{Arc, Mutex, PoisonError};
 
 use foldhash::fast::FixedState;
+use parking_lot::Mutex;
 
 pub use histogram::Histogram;
 pub use words::{CountWords, PooledWord, WordPool};
@@ -97,7 +98,7 @@ impl LabelledCounters {
     /// Adds one under a label. Takes a lock: for refusals and failures, not for the path of a good connection.
     pub fn inc(&self, label: &'static str) {
         let counter = {
-            let mut counters = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut counters = self.0.lock();
             Arc::clone(counters.entry(label).or_default())
         };
         counter.inc();
@@ -106,7 +107,7 @@ impl LabelledCounters {
     /// Returns the counters, sorted by label.
     #[must_use]
     pub fn get(&self) -> Vec<(&'static str, u64)> {
-        let counters = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let counters = self.0.lock();
         let mut all: Vec<_> = counters
             .iter()
             .map(|(label, counter)| (*label, counter.get()))

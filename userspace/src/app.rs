@@ -9,9 +9,10 @@ mod run;
 mod successor;
 
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use anyhow::{Context as _, bail};
+use parking_lot::Mutex;
 use signalbox_core::model::Model;
 use signalbox_core::peek::obstacle::PeekObstacle;
 use tokio::sync::{mpsc, oneshot};

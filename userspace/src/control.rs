@@ -26,8 +26,9 @@ pub mod watchers;
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
+use parking_lot::Mutex;
 use serde::Serialize;
 use signalbox_api::flows::FlowView;
 use signalbox_core::merge::{ClusterWeights, TesterOverrides};
@@ -144,7 +145,7 @@ impl Control {
 
     /// Remembers the text of the configuration file. False if it has not changed.
     pub fn remember_text(&self, text: &str) -> bool {
-        let mut read = self.last_text.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut read = self.last_text.lock();
         let news = read.as_deref() != Some(text);
         if news {
             *read = Some(text.to_owned());
@@ -159,12 +160,7 @@ impl Control {
 
     /// Applies a configuration that replaces the file's, until the file is changed or read again.
     pub async fn apply_override(&self, text: &str, source: &str) -> Result<Applied, ChangeError> {
-        let file = self
-            .last_text
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .as_deref()
-            .map(fingerprint);
+        let file = self.last_text.lock().as_deref().map(fingerprint);
         let instead = file.map(|of| ConfigOverride {
             of,
             text: text.to_owned(),

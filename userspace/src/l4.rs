@@ -26,12 +26,13 @@ mod sweep;
 mod sweeper;
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
-use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use arc_swap::ArcSwap;
+use parking_lot::{Condvar, Mutex};
 use signalbox_api::services::HookView;
 use signalbox_api::shield::GuardKind;
 use signalbox_common::{Reason, parts};
@@ -107,18 +108,14 @@ impl Services {
             thread("sweeper").spawn(move || sweeper.run(&sweeping))?,
             thread("samples").spawn(move || sampling.take_samples())?,
         ];
-        services
-            .threads
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .extend(threads);
+        services.threads.lock().extend(threads);
         Ok(services)
     }
 
     /// Attaches our programs again, because a failed successor may have attached its own.
     pub fn reattach(&self) {
         {
-            let mut told = self.requests.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut told = self.requests.lock();
             told.reattach = true;
             told.settle_requested += 1;
         }
@@ -127,17 +124,17 @@ impl Services {
 
     /// Makes the thread check interfaces, routes and neighbours. Waits until it has, has ended, or `limit` is over.
     pub fn look_now(&self, limit: Duration) {
-        let mut told = self.requests.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut told = self.requests.lock();
         told.settle_requested += 1;
         let number = told.settle_requested;
         self.wake.notify_one();
         let is_pending = |told: &mut ReconcileRequests| told.settle_done < number && !told.is_ending;
-        drop(self.settled.wait_timeout_while(told, limit, is_pending));
+        self.settled.wait_while_for(&mut told, is_pending, limit);
     }
 
     /// Wakes the thread for a new snapshot.
     pub fn changed(&self) {
-        self.requests.lock().unwrap_or_else(PoisonError::into_inner).changed = true;
+        self.requests.lock().changed = true;
         self.wake.notify_one();
     }
 
@@ -149,14 +146,11 @@ impl Services {
         let mut looked = None::<Instant>;
         loop {
             let (changed, asked) = {
-                let told = self.requests.lock().unwrap_or_else(PoisonError::into_inner);
+                let mut told = self.requests.lock();
                 let waits = |told: &mut ReconcileRequests| {
                     !told.changed && !told.is_ending && told.settle_requested == told.settle_done
                 };
-                let (mut told, _) = self
-                    .wake
-                    .wait_timeout_while(told, REFRESH_INTERVAL, waits)
-                    .unwrap_or_else(PoisonError::into_inner);
+                self.wake.wait_while_for(&mut told, waits, REFRESH_INTERVAL);
                 if told.is_ending {
                     if told.withdraw {
                         work.withdraw();
@@ -175,7 +169,7 @@ impl Services {
             let look = asked.is_some() || looked.is_none_or(|then| then.elapsed() >= REFRESH_INTERVAL);
             self.reconcile(&mut work, look);
             if let Some(asked) = asked {
-                self.requests.lock().unwrap_or_else(PoisonError::into_inner).settle_done = asked;
+                self.requests.lock().settle_done = asked;
                 self.settled.notify_all();
             }
             if look {
@@ -383,14 +377,14 @@ impl Services {
 
     fn end(&self, withdraw: bool) {
         {
-            let mut told = self.requests.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut told = self.requests.lock();
             told.withdraw = withdraw && !told.is_ending;
             told.is_ending = true;
         }
         self.wake.notify_one();
         self.settled.notify_all();
         self.sweeper.end();
-        let threads = std::mem::take(&mut *self.threads.lock().unwrap_or_else(PoisonError::into_inner));
+        let threads = std::mem::take(&mut *self.threads.lock());
         for thread in threads {
             let _ = thread.join();
         }

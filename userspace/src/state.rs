@@ -25,11 +25,12 @@ pub mod tls;
 use std::collections::HashMap;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::atomic::AtomicBool;
-use std::sync::{Arc, Mutex, OnceLock};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use foldhash::fast::FixedState;
+use parking_lot::Mutex;
 use signalbox_api::changes::ChangeEvent;
 use signalbox_api::status::LastReload;
 use signalbox_core::discovery::Discovered;
@@ -201,7 +202,7 @@ impl OverLimit {
 
     /// Drains the queue of sources that have reached their connection limit.
     pub fn drain(&self, mut each: impl FnMut(&ListenerState, std::net::IpAddr)) {
-        let mut told = self.receiver.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let mut told = self.receiver.lock();
         while let Ok((listener, source)) = told.try_recv() {
             each(&listener, source);
         }
@@ -317,7 +318,7 @@ impl Shared {
 
     /// Returns the status of a source, created on the first call.
     pub fn source(&self, name: &str, kind: &'static str) -> Arc<SourceStatus> {
-        let mut sources = self.sources.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let mut sources = self.sources.lock();
         if let Some(known) = sources.iter().find(|source| source.name == name) {
             return Arc::clone(known);
         }
@@ -329,22 +330,19 @@ impl Shared {
     /// Adds a source that maintains its own status.
     pub fn add_source(&self, standing: Arc<SourceStatus>) {
         self.forget_source(&standing.name);
-        self.sources
-            .lock()
-            .unwrap_or_else(std::sync::PoisonError::into_inner)
-            .push(standing);
+        self.sources.lock().push(standing);
     }
 
     /// Removes a source.
     pub fn forget_source(&self, name: &str) {
-        let mut sources = self.sources.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let mut sources = self.sources.lock();
         sources.retain(|source| source.name != name);
     }
 
     /// Returns the status of all sources.
     #[must_use]
     pub fn sources(&self) -> Vec<Arc<SourceStatus>> {
-        let sources = self.sources.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let sources = self.sources.lock();
         sources.clone()
     }
 }
@@ -403,6 +401,6 @@ impl Reloads {
             at: unix_ms() / 1000,
             error,
         };
-        *self.last.lock().unwrap_or_else(std::sync::PoisonError::into_inner) = Some(last);
+        *self.last.lock() = Some(last);
     }
 }

@@ -2,8 +2,10 @@
 
 use std::collections::VecDeque;
 use std::ops::Deref;
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use std::sync::{Mutex, OnceLock, PoisonError};
+
+use parking_lot::Mutex;
 
 use super::Gauge;
 
@@ -65,7 +67,7 @@ impl WordPool {
     /// A gauge with a word of the pool or, if none is free, of its own.
     #[must_use]
     pub fn gauge(&'static self) -> Gauge {
-        let free = self.free.lock().unwrap_or_else(PoisonError::into_inner).pop_front();
+        let free = self.free.lock().pop_front();
         free.map_or_else(Gauge::default, |index| self.gauge_of(index))
     }
 
@@ -99,7 +101,7 @@ impl PooledWord {
 
 impl Drop for PooledWord {
     fn drop(&mut self) {
-        let mut free = self.pool.free.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut free = self.pool.free.lock();
         free.push_back(self.index);
     }
 }

@@ -18,7 +18,6 @@ pub mod table;
 use std::collections::HashMap;
 use std::io;
 use std::os::fd::AsFd as _;
-use std::sync::Mutex;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::atomic::{AtomicBool, AtomicU32};
 use std::time::Duration;
@@ -27,6 +26,7 @@ use aya::Ebpf;
 use aya::maps::lpm_trie::Key;
 use aya::maps::{Map, MapData, PerCpuArray, RingBuf};
 use aya::programs::{Program, SchedClassifier};
+use parking_lot::Mutex;
 use signalbox_common::cut::flow::{CutConfig, CutFlow, Handshake, SYN_ACK_SEEN, state};
 use signalbox_common::cut::moving::MovingAddress;
 use signalbox_common::net::Tuple;
@@ -68,6 +68,7 @@ pub struct Cut {
     has_moving: AtomicBool,
     /// Largest segment that all hosts take; 0 where it is not known.
     hosts_mss: AtomicU32,
+    /// Held while entries of `CUT_CHAIN` are changed, and while programs learn whether there are any.
     chain_lock: Mutex<()>,
     counters: PerCpuArray<MapData, u64>,
     current_bindings: Mutex<Vec<(u32, SteerKey)>>,
@@ -186,10 +187,7 @@ impl Cut {
 
     /// Sets the destinations whose handshakes are recorded.
     pub fn set_bindings(&self, bindings: &Bindings) -> io::Result<()> {
-        let mut bound = self
-            .current_bindings
-            .lock()
-            .unwrap_or_else(std::sync::PoisonError::into_inner);
+        let mut bound = self.current_bindings.lock();
         for &(bits, key) in bindings.keys() {
             self.bindings.update(&Key::new(bits, key), &1u32)?;
         }
@@ -225,7 +223,7 @@ impl Cut {
     /// attached. `look`: also restores programs that another process has removed; not for a process that is being
     /// replaced.
     pub fn follow_interfaces(&self, look: bool) -> usize {
-        let mut hooks = self.hooks.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let mut hooks = self.hooks.lock();
         match interfaces::routed() {
             Ok(routed) => hooks.reconcile(&routed, look),
             // Programs that are attached stay.
@@ -244,7 +242,7 @@ impl Cut {
     /// Returns the interfaces that have the programs.
     #[must_use]
     pub fn attached_interfaces(&self) -> Vec<Interface> {
-        let hooks = self.hooks.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let hooks = self.hooks.lock();
         hooks.attached().cloned().collect()
     }
 
@@ -270,10 +268,7 @@ impl Cut {
 
     /// Carries over the flows of other versions whose processes have ended. Returns their indices in the table.
     pub fn carry_over(&self) -> Vec<u32> {
-        let mut waiting = self
-            .other_versions
-            .lock()
-            .unwrap_or_else(std::sync::PoisonError::into_inner);
+        let mut waiting = self.other_versions.lock();
         let all = std::mem::take(&mut *waiting);
         let mut carried = Vec::new();
         for mut one in all {
@@ -304,36 +299,26 @@ impl Cut {
     /// Returns whether a process of another version still holds flows.
     #[must_use]
     pub fn waits_for_other_version(&self) -> bool {
-        let waiting = self
-            .other_versions
-            .lock()
-            .unwrap_or_else(std::sync::PoisonError::into_inner);
+        let waiting = self.other_versions.lock();
         !waiting.is_empty()
     }
 
     /// Returns the flows of other versions that are not carried over yet.
     #[must_use]
     pub fn flows_not_carried_over(&self) -> Vec<CutFlow> {
-        let waiting = self
-            .other_versions
-            .lock()
-            .unwrap_or_else(std::sync::PoisonError::into_inner);
+        let waiting = self.other_versions.lock();
         let flows = waiting.iter().map(carry_over::flows);
         flows.filter_map(Result::ok).flatten().collect()
     }
 
     /// Takes the ring of ended flows; `None` the second time.
     pub fn take_ended_ring(&self) -> Option<EndedRing> {
-        self.ended_ring
-            .lock()
-            .unwrap_or_else(std::sync::PoisonError::into_inner)
-            .take()
-            .map(EndedRing)
+        self.ended_ring.lock().take().map(EndedRing)
     }
 
     /// Writes the programs' messages to our log.
     pub fn flush_log(&self) {
-        let mut log = self.log.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let mut log = self.log.lock();
         if let Some(log) = &mut *log {
             log.flush();
         }

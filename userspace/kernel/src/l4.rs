@@ -11,10 +11,10 @@ pub mod test_run;
 
 use std::io;
 use std::os::fd::{AsFd as _, AsRawFd as _, OwnedFd};
-use std::sync::{Mutex, PoisonError};
 
 use aya::maps::{Array, Map, MapData, PerCpuArray};
 use aya::{Ebpf, EbpfLoader};
+use parking_lot::Mutex;
 use signalbox_common::l4::abi::{DsrQuota, MAX_HOSTS};
 use signalbox_common::l4::{Host, L4Config, L4Flow, Service, ServiceStats};
 use signalbox_common::net::{Key, Target};
@@ -341,7 +341,7 @@ impl L4Kernel {
     /// Attaches to interfaces as [`L4Hooks::reconcile`] says. Flows of other versions are carried over first: our
     /// programs know them before they are attached.
     pub fn attach(&self, hook: Hook, look: bool) {
-        let mut left = self.other_versions.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut left = self.other_versions.lock();
         left.copy_flows(&self.established, &self.half_open);
         let mut hooks = self.hooks();
         hooks.reconcile(hook, look);
@@ -352,14 +352,14 @@ impl L4Kernel {
 
     /// Writes the programs' messages to our log.
     pub fn flush_log(&self) {
-        if let Some(log) = &mut *self.log.lock().unwrap_or_else(PoisonError::into_inner) {
+        if let Some(log) = &mut *self.log.lock() {
             log.flush();
         }
     }
 
     /// Locks the hooks.
-    pub fn hooks(&self) -> std::sync::MutexGuard<'_, L4Hooks> {
-        self.hooks.lock().unwrap_or_else(PoisonError::into_inner)
+    pub fn hooks(&self) -> parking_lot::MutexGuard<'_, L4Hooks> {
+        self.hooks.lock()
     }
 
     /// Removes one direction of a flow, established or half-open.

@@ -3,10 +3,10 @@
 
 use std::collections::HashMap;
 use std::io;
-use std::sync::Mutex;
 
 use aya::Ebpf;
 use aya::maps::HashMap as AyaHashMap;
+use parking_lot::Mutex;
 use signalbox_common::cut::flow::{MAX_NAMES, Name};
 
 use crate::error::KernelError;
@@ -51,7 +51,7 @@ impl Names {
 
     /// Returns the number of a name, given once and kept as long as flows live. 0 is no name's.
     pub fn number(&self, parts: &[&str]) -> io::Result<u32> {
-        let mut known = self.tables.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let mut known = self.tables.lock();
         let owned: Vec<String> = parts.iter().map(|&part| part.to_owned()).collect();
         if let Some(number) = known.numbers.get(&owned) {
             return Ok(*number);
@@ -73,7 +73,7 @@ impl Names {
     /// Returns the parts of the name that a number means.
     #[must_use]
     pub fn parts(&self, number: u32) -> Option<Vec<String>> {
-        let known = self.tables.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let known = self.tables.lock();
         known.parts.get(&number).cloned()
     }
 }

@@ -11,14 +11,15 @@ mod passed_up;
 
 use std::io;
 use std::os::fd::AsFd as _;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use aya::Ebpf;
 use aya::maps::lpm_trie::Key;
 use aya::maps::{Map, MapData, PerCpuArray, PerCpuValues, RingBuf};
 use aya::programs::{SchedClassifier, SocketFilter};
+use parking_lot::Mutex;
 use signalbox_common::peek::abi::{
     KERNEL_FUNCTIONS, KFUNC_ASSIGN_REQUEST, MAX_PEEK_COUNTS, MAX_PEEK_HOSTS, PEEK_PAYLOADS_PER_CPU, PeekAbout,
     PeekBinding, PeekClient, PeekCluster, PeekConfig, PeekCursor, PeekHost, PeekLimits, PeekMaglev, PeekName,
@@ -156,13 +157,13 @@ impl Peek {
 
     /// Has the kernel check the program, which takes it 0.3 s or more. Attaches nothing yet.
     pub fn load_program(&self) -> Result<(), KernelError> {
-        let unloaded = self.unloaded.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let unloaded = self.unloaded.lock().take();
         let Some(mut ebpf) = unloaded else { return Ok(()) };
         refused_for_tests(PROGRAM, 0)?;
         program::<SchedClassifier>(&mut ebpf, PROGRAM)?
             .load()
             .map_err(|e| KernelError::of_program(PROGRAM, e))?;
-        self.hooks().ebpf = Some(ebpf);
+        self.hooks.lock().ebpf = Some(ebpf);
         Ok(())
     }
 
@@ -182,7 +183,7 @@ impl Peek {
     /// Takes the ring of connections whose sockets userspace makes; `None` if it is taken.
     #[must_use]
     pub fn take_passed_up(&self) -> Option<PassedUpRing> {
-        self.passed_up.lock().unwrap_or_else(PoisonError::into_inner).take()
+        self.passed_up.lock().take()
     }
 
     /// Returns how often the program ended for each reason.
@@ -349,7 +350,7 @@ impl Peek {
     /// Attaches, as soon as it may, to the interfaces that have the programs of tier `cut`, which carry the flows that
     /// this one begins. `outlives`: the program stays there when the process has died.
     pub fn follow_interfaces(&self, cut: &Cut, outlives: bool, may_attach: impl Fn(&Interface) -> bool) {
-        let mut hooks = self.hooks();
+        let mut hooks = self.hooks.lock();
         let mut wanted = cut.attached_interfaces();
         wanted.retain(|interface| hooks.is_attached(interface.index) || may_attach(interface));
         hooks.reconcile(&wanted, outlives);
@@ -357,16 +358,12 @@ impl Peek {
 
     /// Has the program end with the process, which ends.
     pub fn end(&self) {
-        self.hooks().end();
+        self.hooks.lock().end();
     }
 
     /// Detaches programs that an earlier process has left: from here on this one may outlive its own. Returns how many.
     pub fn replace_orphans(&self, outlives: bool) -> io::Result<usize> {
-        self.hooks().replace_orphans(outlives)
-    }
-
-    fn hooks(&self) -> MutexGuard<'_, PeekHooks> {
-        self.hooks.lock().unwrap_or_else(PoisonError::into_inner)
+        self.hooks.lock().replace_orphans(outlives)
     }
 }
 

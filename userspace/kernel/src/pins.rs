@@ -15,9 +15,10 @@ use std::fs::{self, File};
 use std::io;
 use std::os::fd::AsRawFd as _;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use nix::fcntl::{Flock, FlockArg};
+use parking_lot::Mutex;
 use signalbox_common::ABI_VERSION;
 
 use bpffs::ROOT;
@@ -116,12 +117,12 @@ impl Pins {
     /// Returns whether this process has the lock.
     #[must_use]
     pub fn is_locked(&self) -> bool {
-        self.lock.lock().unwrap_or_else(PoisonError::into_inner).is_some()
+        self.lock.lock().is_some()
     }
 
     /// Locks the directory, if the other process has released it by now.
     pub fn retry_lock(&self) {
-        let mut lock = self.lock.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut lock = self.lock.lock();
         if lock.is_none()
             && let Ok(dir) = File::open(&self.dir)
         {

@@ -16,10 +16,11 @@ pub mod resolve;
 pub mod routing_spi;
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use parking_lot::Mutex;
 use signalbox_api::by_label;
 use signalbox_api::sources::{SourceContact, SourceView};
 use signalbox_core::discovery::ClusterDiscovery;
@@ -89,15 +90,15 @@ impl SourceStatus {
     pub fn mark_heard_at(&self, ms: u64) {
         self.connected.store(true, Relaxed);
         self.heard_ms.store(ms, Relaxed);
-        *self.expected.lock().unwrap_or_else(PoisonError::into_inner) = None;
-        *self.last_error.lock().unwrap_or_else(PoisonError::into_inner) = None;
+        *self.expected.lock() = None;
+        *self.last_error.lock() = None;
     }
 
     /// Records that the source cannot reach the cluster or broker that it watches.
     pub fn mark_failed(&self, error: impl Into<String>) {
         self.connected.store(false, Relaxed);
         self.failures.inc();
-        *self.last_error.lock().unwrap_or_else(PoisonError::into_inner) = Some(error.into());
+        *self.last_error.lock() = Some(error.into());
     }
 
     /// Records when the source was up to date, as an earlier process knew it.
@@ -108,7 +109,7 @@ impl SourceStatus {
     /// Records an agent's report: when it was last up to date, and the error that keeps it from being so now.
     pub fn record_report(&self, heard_ms: Option<u64>, error: Option<String>, interval: Duration) {
         let until = Instant::now() + interval * MAX_MISSED_REPORTS;
-        *self.expected.lock().unwrap_or_else(PoisonError::into_inner) = Some((until, interval));
+        *self.expected.lock() = Some((until, interval));
         if let Some(ms) = heard_ms {
             self.heard_ms.store(ms, Relaxed);
         }
@@ -118,14 +119,14 @@ impl SourceStatus {
             Some(trouble) => self.record_error(&trouble),
             None => {
                 self.connected.store(true, Relaxed);
-                *self.last_error.lock().unwrap_or_else(PoisonError::into_inner) = None;
+                *self.last_error.lock() = None;
             }
         }
     }
 
     /// Returns the error of a source whose reports have stopped.
     fn missed_report(&self) -> Option<String> {
-        let expected = *self.expected.lock().unwrap_or_else(PoisonError::into_inner);
+        let expected = *self.expected.lock();
         let (until, interval) = expected?;
         let late = Instant::now().checked_duration_since(until)? + interval * MAX_MISSED_REPORTS;
         Some(format!(
@@ -138,7 +139,7 @@ impl SourceStatus {
     /// Returns the current error, or the last one.
     #[must_use]
     pub fn last_error(&self) -> Option<String> {
-        let last = || self.last_error.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let last = || self.last_error.lock().clone();
         self.missed_report().or_else(last)
     }
 
@@ -151,12 +152,12 @@ impl SourceStatus {
 
     /// Records a message that the source cannot use; the source continues.
     pub fn record_error(&self, error: &str) {
-        *self.last_error.lock().unwrap_or_else(PoisonError::into_inner) = Some(error.to_owned());
+        *self.last_error.lock() = Some(error.to_owned());
     }
 
     /// Sets a note about a subject, such as a resource that the server does not have; `None` removes the note.
     pub fn note(&self, about: &str, what: Option<String>) {
-        let mut notes = self.notes.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut notes = self.notes.lock();
         match what {
             Some(what) => notes.insert(about.to_owned(), what),
             None => notes.remove(about),
@@ -187,7 +188,7 @@ impl SourceStatus {
                 seconds_since_heard: self.staleness(),
                 failures: self.failures.get(),
                 events: by_label(self.events.get()),
-                notes: self.notes.lock().unwrap_or_else(PoisonError::into_inner).clone(),
+                notes: self.notes.lock().clone(),
                 last_error: self.last_error(),
             }),
             clusters: None,

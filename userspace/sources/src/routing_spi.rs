@@ -18,8 +18,9 @@ mod session;
 mod stomp;
 
 use std::convert::Infallible;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
+use parking_lot::{Mutex, MutexGuard};
 use signalbox_core::discovery::Discovered;
 use signalbox_core::model::{Cluster, RoutingEvents};
 use signalbox_core::spi::{AppKey, Application, parse};
@@ -194,7 +195,7 @@ impl RoutingSpi {
 
     fn intake(&self) -> MutexGuard<'_, Intake> {
         // A panic leaves the state as the ledger has it: changes are made to both or, at worst, only reported later.
-        self.intake.lock().unwrap_or_else(PoisonError::into_inner)
+        self.intake.lock()
     }
 }
 

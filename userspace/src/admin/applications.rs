@@ -1,6 +1,6 @@
 //! OpenShift's applications: the routing table of each, posted events, and messages that could not be understood.
 
-use std::sync::{Arc, PoisonError};
+use std::sync::Arc;
 
 use axum::extract::{Path, Query, State};
 use axum::http::{HeaderMap, StatusCode, header};
@@ -28,7 +28,7 @@ fn is_balancer(endpoint: &Endpoint) -> bool {
 }
 
 fn spi(control: &Control) -> Result<Arc<RoutingSpi>, Box<Response>> {
-    let current = control.routing.read().unwrap_or_else(PoisonError::into_inner);
+    let current = control.routing.read();
     current.clone().ok_or_else(|| {
         Box::new(problem(
             StatusCode::CONFLICT,

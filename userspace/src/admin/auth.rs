@@ -7,7 +7,7 @@
 
 use std::net::IpAddr;
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Instant;
 
 use axum::extract::{ConnectInfo, Request, State};
@@ -15,6 +15,7 @@ use axum::http::{HeaderMap, Method, StatusCode, header};
 use axum::middleware::Next;
 use axum::response::Response;
 use base64::prelude::{BASE64_STANDARD, Engine as _};
+use parking_lot::Mutex;
 
 use super::mutate::{Requester, is_worth_a_line};
 use super::problem::problem;
@@ -127,7 +128,7 @@ impl AdminAuth {
 impl Throttle {
     /// Takes `cost` from the bucket of a source; false if not enough is left.
     fn take(&self, source: IpAddr, cost: f64) -> bool {
-        let mut sources = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut sources = self.0.lock();
         let now = Instant::now();
         let at = sources
             .iter()
@@ -296,6 +297,6 @@ mod tests {
         for n in 0..5000u32 {
             throttle.take(IpAddr::from(n.to_be_bytes()), 1.0);
         }
-        assert!(throttle.0.lock().unwrap().len() <= MAX_SOURCES);
+        assert!(throttle.0.lock().len() <= MAX_SOURCES);
     }
 }

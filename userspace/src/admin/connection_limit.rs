@@ -3,7 +3,9 @@
 
 use std::collections::HashMap;
 use std::net::IpAddr;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
+
+use parking_lot::Mutex;
 
 /// Limiter of the connections to one socket.
 #[derive(Clone)]
@@ -58,7 +60,7 @@ impl ConnectionLimiter {
     /// source.
     pub(super) fn acquire(&self, source: Option<IpAddr>) -> Result<ConnectionPermit, LimitReached> {
         let state = &self.0;
-        let mut taken = state.open.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut taken = state.open.lock();
         if taken.total >= state.max {
             return Err(LimitReached::Total);
         }
@@ -80,7 +82,7 @@ impl ConnectionLimiter {
 
 impl Drop for ConnectionPermit {
     fn drop(&mut self) {
-        let mut taken = self.limiter.open.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut taken = self.limiter.open.lock();
         taken.total -= 1;
         if let Some(source) = self.source
             && let Some(of_source) = taken.by_source.get_mut(&source)
@@ -109,6 +111,6 @@ mod tests {
         drop(first);
         assert!(limiter.acquire(source(1)).is_ok());
         drop(others);
-        assert!(limiter.0.open.lock().unwrap().by_source.is_empty());
+        assert!(limiter.0.open.lock().by_source.is_empty());
     }
 }

@@ -196,12 +196,7 @@ impl Scrape {
             (vec![("result", "failed")], shared.reloads.failed.get()),
         ];
         out.counter("config_reloads", "Configurations applied or refused", reloads)?;
-        let last = shared
-            .reloads
-            .last
-            .lock()
-            .unwrap_or_else(std::sync::PoisonError::into_inner)
-            .clone();
+        let last = shared.reloads.last.lock().clone();
         let ok = last.as_ref().is_none_or(|last| last.ok);
         out.gauge(
             "config_last_reload_successful",

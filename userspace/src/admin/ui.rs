@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 use std::io::Write as _;
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, OnceLock};
 
 use axum::Router;
 use axum::body::Bytes;
@@ -12,6 +12,7 @@ use axum::response::{IntoResponse, Redirect, Response};
 use axum::routing::get;
 use flate2::Compression;
 use flate2::write::GzEncoder;
+use parking_lot::Mutex;
 use rust_embed::RustEmbed;
 
 use super::problem::problem;
@@ -99,10 +100,7 @@ fn is_gzip(item: &str) -> bool {
 /// Compresses a file, each content only once.
 fn compressed(tag: &str, data: &[u8]) -> Bytes {
     static FILES: OnceLock<Mutex<HashMap<String, Bytes>>> = OnceLock::new();
-    let mut files = FILES
-        .get_or_init(Mutex::default)
-        .lock()
-        .unwrap_or_else(PoisonError::into_inner);
+    let mut files = FILES.get_or_init(Mutex::default).lock();
     let made = || {
         let mut encoder = GzEncoder::new(Vec::new(), Compression::best());
         // Writing to memory cannot fail.

@@ -22,12 +22,7 @@ use crate::state::{HostState, RouteState, Snapshot};
 pub fn status(control: &Control) -> StatusAnswer {
     let (shared, snapshot) = (&control.shared, control.shared.snapshot.load());
     let hosts = || snapshot.hosts.iter().flatten();
-    let last_reload = shared
-        .reloads
-        .last
-        .lock()
-        .unwrap_or_else(std::sync::PoisonError::into_inner)
-        .clone();
+    let last_reload = shared.reloads.last.lock().clone();
     let ready = super::readiness::unready_reasons(control);
     let degraded = control.facts.degraded.iter().map(|(feature, why)| DegradedFeature {
         feature: (*feature).into(),
@@ -249,11 +244,7 @@ fn unresolved_view(control: &Control, cluster: &Cluster, named: &NamedHost) -> H
 
 fn host_view(snapshot: &Snapshot, state: &HostState, configured: Option<&Host>) -> HostStatus {
     let (health, since_ms) = state.health();
-    let last_check = state
-        .last_check
-        .lock()
-        .unwrap_or_else(std::sync::PoisonError::into_inner)
-        .clone();
+    let last_check = state.last_check.lock().clone();
     let taken_out_by = snapshot
         .rotation
         .taken_out_by(&state.cluster, &state.name, state.address);

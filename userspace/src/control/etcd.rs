@@ -3,11 +3,12 @@
 //! Uses etcd's JSON gateway (`/v3/...`), so that no gRPC is needed. Writes are acknowledged when etcd has them. A watch
 //! only shows that something has changed; then everything under the prefix is read again, which is not much.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use base64::prelude::{BASE64_STANDARD, Engine as _};
 use hyper::Method;
+use parking_lot::Mutex;
 use serde::Deserialize;
 use serde_json::{Value, json};
 use signalbox_core::model::{Balancer, EtcdStore};
@@ -245,23 +246,19 @@ impl Etcd {
     }
 
     fn member(&self) -> usize {
-        self.lock().0 % self.members.len()
+        self.state.lock().0 % self.members.len()
     }
 
     fn next_member(&self, failed: usize) {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         if state.0 % self.members.len() == failed {
             state.0 = (failed + 1) % self.members.len();
         }
     }
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, (usize, Option<(Instant, String)>)> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Asks members in turn until one answers.
     async fn request(&self, path: &str, body: &Value) -> Result<Value, EtcdError> {
-        if let Some((when, why)) = &self.lock().1
+        if let Some((when, why)) = &self.state.lock().1
             && when.elapsed() < FAILED_MEMBER_TTL
         {
             return Err(EtcdError::BackingOff(why.clone()));
@@ -274,7 +271,7 @@ impl Etcd {
                 .await;
             let error = match asked {
                 Ok(answer) => {
-                    self.lock().1 = None;
+                    self.state.lock().1 = None;
                     return Ok(answer);
                 }
                 // The member answers, so it is not at fault: others would refuse the request too.
@@ -286,7 +283,7 @@ impl Etcd {
             self.next_member(member);
             attempt += 1;
             if attempt == self.members.len().min(MAX_MEMBERS_TRIED) {
-                self.lock().1 = Some((Instant::now(), crate::sys::error_chain(&error)));
+                self.state.lock().1 = Some((Instant::now(), crate::sys::error_chain(&error)));
                 return Err(EtcdError::Unreachable(error));
             }
         }

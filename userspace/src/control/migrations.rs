@@ -1,9 +1,9 @@
 //! Running and ended migrations of this balancer. The store writes them to disk.
 
 use std::collections::BTreeMap;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use parking_lot::Mutex;
 use signalbox_core::merge::TesterOverrides;
 use signalbox_core::migration::guard::GuardKind;
 use signalbox_core::migration::{Migration, MigrationState, StepWatch};
@@ -82,10 +82,6 @@ impl Default for Migrations {
 }
 
 impl Migrations {
-    fn lock(&self) -> MutexGuard<'_, BTreeMap<u64, WatchedMigration>> {
-        self.own.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Returns the number of this process.
     #[must_use]
     pub const fn process(&self) -> u64 {
@@ -120,7 +116,7 @@ impl Migrations {
 
     /// Remembers the testers of another balancer's migration.
     pub fn follow_testers(&self, migration: u64, testers: TesterOverrides) {
-        let mut followed = self.followed.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut followed = self.followed.lock();
         if testers.is_empty() {
             followed.remove(&migration);
         } else {
@@ -131,14 +127,14 @@ impl Migrations {
     /// Returns all testers to apply. Those of this balancer's own migrations take precedence.
     #[must_use]
     pub fn testers(&self) -> TesterOverrides {
-        let mut followed = self.followed.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut followed = self.followed.lock();
         followed.retain(|_, (_, heard)| heard.elapsed() < TESTERS_TTL);
         let mut all = TesterOverrides::new();
         for (testers, _) in followed.values() {
             all.extend(testers.clone());
         }
         drop(followed);
-        for known in self.lock().values() {
+        for known in self.own.lock().values() {
             all.extend(known.migration.testers());
         }
         all
@@ -149,7 +145,7 @@ impl Migrations {
         &self,
         make: impl FnOnce(u64, &[&Migration]) -> Result<Migration, String>,
     ) -> Result<Migration, String> {
-        let mut all = self.lock();
+        let mut all = self.own.lock();
         let last = all.last_key_value().map_or(0, |(id, _)| *id);
         let running: Vec<_> = all
             .values()
@@ -163,17 +159,20 @@ impl Migrations {
 
     /// Adds a migration of an earlier process, unless it is known.
     pub fn restore(&self, migration: Migration) {
-        self.lock().entry(migration.id).or_insert_with(|| watched(migration));
+        self.own
+            .lock()
+            .entry(migration.id)
+            .or_insert_with(|| watched(migration));
     }
 
     /// Forgets a migration that could not be written.
     pub fn forget(&self, id: u64) {
-        self.lock().remove(&id);
+        self.own.lock().remove(&id);
     }
 
     /// Forgets the oldest ended migrations beyond the number to keep, and returns their numbers.
     pub fn forget_old(&self) -> Vec<u64> {
-        let mut all = self.lock();
+        let mut all = self.own.lock();
         let ended: Vec<_> = all
             .values()
             .filter(|m| m.migration.state.is_ended())
@@ -188,18 +187,19 @@ impl Migrations {
 
     #[must_use]
     pub fn get(&self, id: u64) -> Option<Migration> {
-        self.lock().get(&id).map(|known| known.migration.clone())
+        self.own.lock().get(&id).map(|known| known.migration.clone())
     }
 
     #[must_use]
     pub fn all(&self) -> Vec<Migration> {
-        self.lock().values().map(|known| known.migration.clone()).collect()
+        self.own.lock().values().map(|known| known.migration.clone()).collect()
     }
 
     /// Returns the running migrations.
     #[must_use]
     pub fn running(&self) -> Vec<WatchedMigration> {
-        self.lock()
+        self.own
+            .lock()
             .values()
             .filter(|known| !known.migration.state.is_ended())
             .cloned()
@@ -208,12 +208,12 @@ impl Migrations {
 
     /// Changes a migration. `None`: no migration has this number.
     pub fn change<T>(&self, id: u64, change: impl FnOnce(&mut WatchedMigration) -> T) -> Option<T> {
-        self.lock().get_mut(&id).map(change)
+        self.own.lock().get_mut(&id).map(change)
     }
 
     /// Leaves all running migrations to another process.
     pub fn hand_over(&self) {
-        self.lock().retain(|_, known| known.migration.state.is_ended());
+        self.own.lock().retain(|_, known| known.migration.state.is_ended());
     }
 }
 

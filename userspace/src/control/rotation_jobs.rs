@@ -5,9 +5,9 @@
 //! it with the same deadline.
 
 use std::collections::{BTreeMap, HashSet};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 pub use signalbox_api::rotations::{Action, Progress};
 use signalbox_core::rotation::Subject;
@@ -85,27 +85,23 @@ pub struct Jobs {
 }
 
 impl Jobs {
-    fn lock(&self) -> MutexGuard<'_, BTreeMap<u64, Job>> {
-        self.all.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Claims a job for the calling task; false if another task has it.
     pub(super) fn claim(&self, id: u64) -> bool {
-        self.claimed.lock().unwrap_or_else(PoisonError::into_inner).insert(id)
+        self.claimed.lock().insert(id)
     }
 
     pub(super) fn release_claim(&self, id: u64) {
-        self.claimed.lock().unwrap_or_else(PoisonError::into_inner).remove(&id);
+        self.claimed.lock().remove(&id);
     }
 
     /// Returns an id for a new job. Ids grow, even over a restart.
     pub fn next_id(&self) -> u64 {
-        let last = self.lock().last_key_value().map_or(0, |(id, _)| *id);
+        let last = self.all.lock().last_key_value().map_or(0, |(id, _)| *id);
         unix_ms().max(last + 1)
     }
 
     pub fn insert(&self, job: Job) {
-        let mut jobs = self.lock();
+        let mut jobs = self.all.lock();
         jobs.insert(job.id, job);
         let ended: Vec<_> = jobs
             .values()
@@ -119,22 +115,22 @@ impl Jobs {
 
     #[must_use]
     pub fn get(&self, id: u64) -> Option<Job> {
-        self.lock().get(&id).cloned()
+        self.all.lock().get(&id).cloned()
     }
 
     #[must_use]
     pub fn all(&self) -> Vec<Job> {
-        self.lock().values().cloned().collect()
+        self.all.lock().values().cloned().collect()
     }
 
     /// Leaves all running jobs to another process.
     pub fn hand_over(&self) {
-        self.lock().retain(|_, job| job.ended.is_some());
+        self.all.lock().retain(|_, job| job.ended.is_some());
     }
 
     /// Changes a job that has not ended, and returns it.
     pub fn change(&self, id: u64, change: impl FnOnce(&mut Job)) -> Option<Job> {
-        let mut jobs = self.lock();
+        let mut jobs = self.all.lock();
         let job = jobs.get_mut(&id).filter(|job| job.ended.is_none())?;
         change(job);
         if matches!(job.progress, Progress::Done | Progress::Cancelled) {

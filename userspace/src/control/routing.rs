@@ -1,7 +1,8 @@
 //! Runs the source of OpenShift's routing events as configured, with the store's database as its ledger.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
+use std::sync::Arc;
 
+use parking_lot::{Mutex, RwLock};
 use signalbox_core::model::RoutingEvents;
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
@@ -67,13 +68,9 @@ impl RoutingSupervisor {
 
     /// Starts the source, and returns all known applications for the first table.
     pub fn start(&mut self, wanted: Option<&RoutingEvents>) -> Vec<DiscoveryUpdate> {
-        *self.lock() = Some(Vec::new());
+        *self.restored.lock() = Some(Vec::new());
         self.follow(wanted);
-        self.lock().take().unwrap_or_default()
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Option<Vec<DiscoveryUpdate>>> {
-        self.restored.lock().unwrap_or_else(PoisonError::into_inner)
+        self.restored.lock().take().unwrap_or_default()
     }
 
     /// Runs the source with these settings, or stops it. Blocks on files.
@@ -116,7 +113,7 @@ impl RoutingSupervisor {
         let ledger = Arc::new(StateDbLedger(Arc::clone(&self.durable)));
         let (out, known) = (self.out.clone(), Arc::clone(&self.restored));
         let tell = Box::new(move |learnt: DiscoveryUpdate| {
-            if let Some(known) = &mut *known.lock().unwrap_or_else(PoisonError::into_inner) {
+            if let Some(known) = &mut *known.lock() {
                 known.push(learnt);
                 return;
             }
@@ -127,7 +124,7 @@ impl RoutingSupervisor {
         let ask = Box::new(move |turn: PendingRotation| drop(events.send(StoreEvent::SourceRotation(turn))));
         let spi = RoutingSpi::open(settings.clone(), records, ledger, tell, ask);
         let spi = spi.map_err(|error| crate::sys::error_chain(&error))?;
-        *self.current.write().unwrap_or_else(PoisonError::into_inner) = Some(Arc::clone(&spi));
+        *self.current.write() = Some(Arc::clone(&spi));
         Ok(spi)
     }
 
@@ -136,7 +133,7 @@ impl RoutingSupervisor {
         if let Some((_, task)) = self.running.take() {
             task.abort();
         }
-        let closed = self.current.write().unwrap_or_else(PoisonError::into_inner).take();
+        let closed = self.current.write().take();
         if let Some(spi) = closed {
             spi.close();
             self.shared.forget_source(SOURCE);

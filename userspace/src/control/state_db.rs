@@ -6,9 +6,9 @@
 use std::fs;
 use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use parking_lot::Mutex;
 use redb::backends::FileBackend;
 use redb::{Builder, Database, ReadableDatabase as _, StorageError, TableDefinition, TableError};
 use serde::de::DeserializeOwned;
@@ -144,22 +144,18 @@ impl StateDb {
 
     /// Closes the file for another process. If that process fails, the file is opened again some seconds later.
     pub fn release(&self) {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         (state.open, state.released_at) = (None, Some(Instant::now()));
     }
 
     /// Leaves the file to another process for good.
     pub fn give_up(&self) {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         (state.open, state.released_at, state.given_up) = (None, Some(Instant::now()), true);
     }
 
-    fn lock(&self) -> MutexGuard<'_, DbState> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     fn with<T>(&self, work: impl FnOnce(&Database) -> Result<T, redb::Error>) -> Result<T, StateDbError> {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         if state.given_up
             || state
                 .released_at

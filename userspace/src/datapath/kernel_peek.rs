@@ -17,10 +17,11 @@ mod written;
 
 use std::collections::HashMap;
 use std::io;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use parking_lot::Mutex;
 use signalbox_common::peek::abi::{
     MAX_ANSWERING, MAX_PEEK_SOURCES, PeekConfig, PeekHost, PeekRoute, PeekSourceKey, protocol,
 };
@@ -130,7 +131,7 @@ impl KernelPeek {
                     routes_read = beaten;
                     self.look_for_routes();
                 }
-                let written = self.lock();
+                let written = self.state.lock();
                 // Checked again under the lock: after the stop, a heartbeat would make the program answer SYNs again.
                 if self.stopping.load(Relaxed) {
                     break;
@@ -153,7 +154,7 @@ impl KernelPeek {
     /// sockets, its program takes these connections: it accepts the same cookies.
     pub fn stop(&self, has_successor: bool) {
         self.stopping.store(true, Relaxed);
-        let mut written = self.lock();
+        let mut written = self.state.lock();
         if !has_successor {
             self.peek.end();
         }
@@ -212,7 +213,7 @@ impl KernelPeek {
             tables: 0,
             nodes: self.shared.node.nodes.into(),
             slot: self.shared.node.slot.into(),
-            answering: *self.answering.lock().unwrap_or_else(PoisonError::into_inner),
+            answering: *self.answering.lock(),
             outlives: outlives.into(),
             repairs: self.repairs(),
             ..self.limits()
@@ -245,13 +246,9 @@ impl KernelPeek {
         })
     }
 
-    fn lock(&self) -> MutexGuard<'_, Written> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Writes the tables of the current snapshot, and the loads of hosts.
     fn follow(&self) {
-        let mut written = self.lock();
+        let mut written = self.state.lock();
         if self.stopping.load(Relaxed) || !self.attached.load(Relaxed) {
             return;
         }
@@ -455,7 +452,7 @@ impl KernelPeek {
     /// Returns why the tables lack a listener or a route that the configuration would route in the kernel.
     fn obstacle_in_tables(&self, snapshot: &Arc<Snapshot>, listener: &Listener, route: &Route) -> Option<PeekReason> {
         let name = tables::name_of(route, listener.protocol)?;
-        let written = self.lock();
+        let written = self.state.lock();
         let is_current = written
             .made_of
             .as_ref()
@@ -473,12 +470,12 @@ impl KernelPeek {
     /// Returns how many items are left to userspace, by kind and reason.
     #[must_use]
     pub fn left_out(&self) -> LeftOut {
-        self.lock().left_out.clone()
+        self.state.lock().left_out.clone()
     }
 
     /// Returns how many names have a route in the kernel, counted separately for each protocol.
     #[must_use]
     pub fn routes(&self) -> usize {
-        self.lock().names.len()
+        self.state.lock().names.len()
     }
 }

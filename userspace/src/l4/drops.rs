@@ -2,8 +2,8 @@
 
 use std::collections::{HashMap, VecDeque};
 use std::net::SocketAddr;
-use std::sync::{Mutex, PoisonError};
 
+use parking_lot::Mutex;
 use signalbox_api::shield::{DropView, GuardKind};
 use signalbox_common::shield::{Decision, DroppedPacket};
 use tokio::sync::broadcast;
@@ -30,7 +30,7 @@ impl Default for Drops {
 
 impl Drops {
     pub(super) fn add(&self, view: DropView) {
-        let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut kept = self.kept.lock();
         if kept.len() == MAX_KEPT {
             kept.pop_front();
         }
@@ -43,7 +43,7 @@ impl Drops {
     /// Returns the latest samples, the oldest first.
     #[must_use]
     pub fn latest(&self, most: usize) -> Vec<DropView> {
-        let kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+        let kept = self.kept.lock();
         kept.iter().skip(kept.len().saturating_sub(most)).cloned().collect()
     }
 

@@ -235,12 +235,7 @@ impl Services {
     pub(super) fn take_samples(&self) {
         loop {
             std::thread::sleep(SAMPLE_INTERVAL);
-            if self
-                .requests
-                .lock()
-                .unwrap_or_else(std::sync::PoisonError::into_inner)
-                .is_ending
-            {
+            if self.requests.lock().is_ending {
                 return;
             }
             let picture = self.view.load_full();

@@ -1,13 +1,12 @@
 //! Reports whether the configured shield and services are active.
 
-use std::sync::PoisonError;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use signalbox_common::parts;
 
 use super::guards::policies;
 use super::host_numbers::service_id;
-use super::{Services, ServicesView};
+use super::{ReconcileRequests, Services, ServicesView};
 
 impl Services {
     /// Returns why the configured shield is not active; `None` if it is, or if none is configured.
@@ -47,20 +46,13 @@ impl Services {
     /// Waits until maps and hooks match the current snapshot, or until that has failed. False if neither happens within
     /// `limit`.
     pub fn wait_until_settled(&self, limit: Duration) -> bool {
-        let end = Instant::now() + limit;
-        let mut told = self.requests.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut told = self.requests.lock();
         told.changed = true;
         told.settle_requested += 1;
         let mine = told.settle_requested;
         self.wake.notify_one();
-        while told.settle_done < mine && !told.is_ending {
-            let left = end.saturating_duration_since(Instant::now());
-            if left.is_zero() {
-                return false;
-            }
-            let waited = self.settled.wait_timeout(told, left);
-            told = waited.unwrap_or_else(PoisonError::into_inner).0;
-        }
+        let is_pending = |told: &mut ReconcileRequests| told.settle_done < mine && !told.is_ending;
+        self.settled.wait_while_for(&mut told, is_pending, limit);
         told.settle_done >= mine
     }
 }

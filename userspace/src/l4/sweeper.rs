@@ -1,10 +1,11 @@
 //! Thread that sweeps over the flows. It is separate from the thread that writes tables, which must not wait.
 
 use std::collections::HashSet;
-use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use arc_swap::ArcSwap;
+use parking_lot::{Condvar, Mutex};
 use signalbox_core::sync::ServiceRecord;
 
 use super::client_hops;
@@ -47,10 +48,6 @@ struct SweepRequest {
 }
 
 impl Sweeper {
-    fn request(&self) -> std::sync::MutexGuard<'_, SweepRequest> {
-        self.request.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Returns the counts of the last sweep.
     pub(super) fn counts(&self) -> Arc<FlowCounts> {
         self.counts.load_full()
@@ -58,7 +55,7 @@ impl Sweeper {
 
     /// Sets the maps to sweep, the flows to close, and the limits to count for.
     pub(super) fn set_request(&self, kernel: &Arc<Kernel>, up: HashSet<ServiceHostPair>, limited: LimitedGuards) {
-        let mut orders = self.request();
+        let mut orders = self.request.lock();
         orders.kernel = Some(Arc::clone(kernel));
         orders.expired = up;
         orders.limited = limited;
@@ -66,18 +63,18 @@ impl Sweeper {
 
     /// Closes the flows of these services and hosts at once.
     pub(super) fn close(&self, pairs: impl IntoIterator<Item = ServiceHostPair>) {
-        self.request().close.extend(pairs);
+        self.request.lock().close.extend(pairs);
         self.wake.notify_one();
     }
 
     /// Begins the next sweep at once.
     pub(super) fn sweep_now(&self) {
-        self.request().is_due = true;
+        self.request.lock().is_due = true;
         self.wake.notify_one();
     }
 
     pub(super) fn end(&self) {
-        self.request().is_ending = true;
+        self.request.lock().is_ending = true;
         self.wake.notify_one();
     }
 
@@ -88,10 +85,8 @@ impl Sweeper {
         let mut since = OwnedSince::new();
         loop {
             let waits = |orders: &mut SweepRequest| orders.close.is_empty() && !orders.is_due && !orders.is_ending;
-            let (mut orders, _) = self
-                .wake
-                .wait_timeout_while(self.request(), pause, waits)
-                .unwrap_or_else(PoisonError::into_inner);
+            let mut orders = self.request.lock();
+            self.wake.wait_while_for(&mut orders, waits, pause);
             if orders.is_ending {
                 return;
             }
@@ -116,7 +111,9 @@ impl Sweeper {
             kernel.flush_log();
             let began = Instant::now();
             let is_doomed = |pair: &ServiceHostPair| close.contains(pair) || up.contains(pair);
-            match sweep::sweep(&kernel, &limited, &ownership, is_doomed, &|| self.request().is_ending) {
+            match sweep::sweep(&kernel, &limited, &ownership, is_doomed, &|| {
+                self.request.lock().is_ending
+            }) {
                 Ok(mut counts) => {
                     tell(shared, &ownership, std::mem::take(&mut counts.moving));
                     if let Err(error) = client_hops::find(&kernel, &std::mem::take(&mut counts.without_client)) {

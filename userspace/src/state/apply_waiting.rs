@@ -1,30 +1,27 @@
 //! Reports of sources that are not applied yet, and since when they wait.
 
-use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
 
 /// Time since the oldest report that is not applied.
 #[derive(Default)]
 pub struct ApplyWaiting(Mutex<Option<Instant>>);
 
 impl ApplyWaiting {
-    fn since(&self) -> std::sync::MutexGuard<'_, Option<Instant>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Notes that a report waits. If an earlier one waits already, its start counts.
     pub fn begin(&self) {
-        self.since().get_or_insert_with(Instant::now);
+        self.0.lock().get_or_insert_with(Instant::now);
     }
 
     /// Notes that all reports have been applied.
     pub fn end(&self) {
-        *self.since() = None;
+        *self.0.lock() = None;
     }
 
     /// Returns how long a report has waited; zero if none waits.
     pub fn elapsed(&self) -> Duration {
-        self.since().map_or(Duration::ZERO, |since| since.elapsed())
+        self.0.lock().map_or(Duration::ZERO, |since| since.elapsed())
     }
 }
 
@@ -37,9 +34,9 @@ mod tests {
         let waiting = ApplyWaiting::default();
         assert_eq!(waiting.elapsed(), Duration::ZERO);
         waiting.begin();
-        let first = *waiting.since();
+        let first = *waiting.0.lock();
         waiting.begin();
-        assert!(first.is_some() && *waiting.since() == first);
+        assert!(first.is_some() && *waiting.0.lock() == first);
         waiting.end();
         assert_eq!(waiting.elapsed(), Duration::ZERO);
     }

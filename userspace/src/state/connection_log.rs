@@ -10,10 +10,11 @@ mod writer;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::mpsc::{SyncSender, sync_channel};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use arc_swap::ArcSwapOption;
+use parking_lot::Mutex;
 use signalbox_common::hash;
 use signalbox_core::hostname::Hostname;
 use signalbox_core::model::{ConnectionLog as Settings, LogTarget, Tier};
@@ -235,7 +236,7 @@ impl ConnectionLog {
     /// Returns the current error of the file.
     #[must_use]
     pub fn error(&self) -> Option<String> {
-        self.error.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.error.lock().clone()
     }
 
     /// Waits until all records so far are written, at most for `limit`. Called when the process ends.

@@ -3,8 +3,9 @@
 use std::collections::VecDeque;
 use std::net::IpAddr;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering::Relaxed};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, OnceLock};
 
+use parking_lot::Mutex;
 use signalbox_api::hosts::LastCheck;
 use signalbox_core::health::Health;
 use signalbox_core::limit::{self, SourceCells};
@@ -112,7 +113,7 @@ impl HostState {
     /// Reason why the last TLS handshake of the datapath with the host failed.
     #[must_use]
     pub fn tls_fault(&self) -> Option<String> {
-        self.tls_fault.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.tls_fault.lock().clone()
     }
 
     /// Has its connections counted by a gauge, whose word programs may change, too.
@@ -123,7 +124,7 @@ impl HostState {
     }
 
     pub fn set_tls_fault(&self, fault: Option<String>) {
-        *self.tls_fault.lock().unwrap_or_else(PoisonError::into_inner) = fault;
+        *self.tls_fault.lock() = fault;
     }
 
     #[must_use]
@@ -223,31 +224,30 @@ impl HostQueue {
     /// Takes the last place and returns its signal. The first connection in the queue, when signalled, checks for room.
     pub fn enter(&self) -> Arc<Notify> {
         let signal = Arc::<Notify>::default();
-        self.lock().push_back(Arc::clone(&signal));
+        self.order.lock().push_back(Arc::clone(&signal));
         self.waiting.enter();
         signal
     }
 
     /// Gives a place up. The new first one then checks: there may be room for more than one.
     pub fn leave(&self, place: &Arc<Notify>) {
-        self.lock().retain(|signal| !Arc::ptr_eq(signal, place));
+        self.order.lock().retain(|signal| !Arc::ptr_eq(signal, place));
         self.waiting.leave();
         self.wake_first();
     }
 
     #[must_use]
     pub fn is_first(&self, place: &Arc<Notify>) -> bool {
-        self.lock().front().is_some_and(|signal| Arc::ptr_eq(signal, place))
+        self.order
+            .lock()
+            .front()
+            .is_some_and(|signal| Arc::ptr_eq(signal, place))
     }
 
     fn wake_first(&self) {
-        if let Some(signal) = self.lock().front() {
+        if let Some(signal) = self.order.lock().front() {
             signal.notify_one();
         }
-    }
-
-    fn lock(&self) -> MutexGuard<'_, VecDeque<Arc<Notify>>> {
-        self.order.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

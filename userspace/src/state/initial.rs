@@ -1,11 +1,12 @@
 //! The state that all threads share, as it is at the start.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
-use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
 use arc_swap::ArcSwap;
+use parking_lot::Mutex;
 use signalbox_common::peek::abi::COUNT_OF_ALL;
 use signalbox_core::ha::floating::{FloatingSources, NodeShare};
 use signalbox_core::model::Model;

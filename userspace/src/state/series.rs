@@ -3,10 +3,11 @@
 //! Samples are made once and shared by all viewers. Counters are cumulative, as in `/metrics`: a view subtracts.
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use signalbox_core::health::Health;
 use signalbox_core::model::Tier;
 use signalbox_core::stats::{Counter, Gauge};
@@ -86,7 +87,7 @@ impl Default for Series {
 impl Series {
     /// Takes a sample, stores it, and sends it to all viewers.
     pub fn sample(&self, shared: &Shared) {
-        let mut samples = self.lock();
+        let mut samples = self.samples.lock();
         let sample = Arc::new(Sample::take(shared, samples.back().map(|last| &last.hosts)));
         if samples.len() == MAX_SAMPLES {
             samples.pop_front();
@@ -99,7 +100,7 @@ impl Series {
     /// Returns the last `count` samples, oldest first.
     #[must_use]
     pub fn last(&self, count: usize) -> Vec<Arc<Sample>> {
-        let samples = self.lock();
+        let samples = self.samples.lock();
         let first = samples.len().saturating_sub(count);
         samples.iter().skip(first).cloned().collect()
     }
@@ -107,12 +108,8 @@ impl Series {
     /// Returns the last sample, and the channel of all that follow.
     #[must_use]
     pub fn subscribe(&self) -> (Option<Arc<Sample>>, broadcast::Receiver<Arc<Sample>>) {
-        let samples = self.lock();
+        let samples = self.samples.lock();
         (samples.back().cloned(), self.viewers.subscribe())
-    }
-
-    fn lock(&self) -> MutexGuard<'_, VecDeque<Arc<Sample>>> {
-        self.samples.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

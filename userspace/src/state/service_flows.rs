@@ -5,9 +5,9 @@
 use std::collections::{HashMap, HashSet};
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::Relaxed;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use foldhash::fast::FixedState;
+use parking_lot::Mutex;
 use signalbox_common::net::Key;
 use signalbox_core::sync::ServiceRecord;
 
@@ -54,7 +54,7 @@ impl ServiceFlows {
     /// Stores the findings of a sweep: all connections of the groups that this node has. `tell_again` is the number of
     /// ticks after which an old one is reported again.
     pub fn update(&self, groups: Vec<String>, found: Vec<ServiceRecord>, tick: u32, tell_again: u32) {
-        let mut known = self.known();
+        let mut known = self.known.lock();
         let KnownFlows {
             flows, changed, sweep, ..
         } = &mut *known;
@@ -92,13 +92,13 @@ impl ServiceFlows {
     /// Takes the changes since the last call.
     #[must_use]
     pub fn take_changes(&self) -> ServiceKeys {
-        std::mem::take(&mut self.known().changed)
+        std::mem::take(&mut self.known.lock().changed)
     }
 
     /// Returns the records of connections; `None` for ended ones.
     #[must_use]
     pub fn records(&self, keys: &[Key]) -> Vec<Option<ServiceRecord>> {
-        let known = self.known();
+        let known = self.known.lock();
         keys.iter()
             .map(|key| known.flows.get(key).map(|flow| flow.record))
             .collect()
@@ -107,13 +107,9 @@ impl ServiceFlows {
     /// Keys of all connections, and the groups that these cover; `None` before the first sweep.
     #[must_use]
     pub fn all(&self) -> Option<(ServiceKeys, Vec<String>)> {
-        let known = self.known();
+        let known = self.known.lock();
         let groups = known.groups.clone()?;
         Some((known.flows.keys().copied().collect(), groups))
-    }
-
-    fn known(&self) -> MutexGuard<'_, KnownFlows> {
-        self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

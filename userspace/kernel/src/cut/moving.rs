@@ -7,7 +7,6 @@
 use std::io;
 use std::net::IpAddr;
 use std::sync::atomic::Ordering::Relaxed;
-use std::sync::{MutexGuard, PoisonError};
 
 use signalbox_common::cut::moving::{MovingAddress, role};
 use signalbox_common::net::seq;
@@ -33,7 +32,7 @@ impl Cut {
         let netlink = Netlink::open()?;
         let note = |address: &IpAddr| {
             let key = to_words(*address);
-            let _chain = self.lock_chain();
+            let _chain = self.chain_lock.lock();
             // Connections at a former owner stay there, also while it takes the address back.
             let chained = self.chain.get::<[u32; 4], MovingAddress>(&key)?;
             let chained = chained.filter(|entry| entry.has_role(role::NEW_OWNER) && !is_over(entry));
@@ -73,7 +72,7 @@ impl Cut {
     /// Sends packets to an address that belong to no known connection to its former owner, until a tick.
     pub fn chain_to(&self, address: IpAddr, ifindex: u32, mac: [u8; 6], until: u32) -> io::Result<()> {
         let key = to_words(address);
-        let _chain = self.lock_chain();
+        let _chain = self.chain_lock.lock();
         // Connections that drain here are served until the address has come back.
         let drained = self.chain.get::<[u32; 4], MovingAddress>(&key)?;
         let drained = drained.filter(|entry| entry.has_role(role::FORMER_OWNER));
@@ -115,13 +114,8 @@ impl Cut {
 
     /// Has the programs look into `CUT_CHAIN` if it has entries.
     pub fn refresh_has_moving(&self) -> io::Result<()> {
-        let _chain = self.lock_chain();
+        let _chain = self.chain_lock.lock();
         self.set_has_moving(!self.chain.keys::<[u32; 4]>()?.is_empty())
-    }
-
-    /// Held while entries of `CUT_CHAIN` are changed, and while programs are notified whether there are any.
-    fn lock_chain(&self) -> MutexGuard<'_, ()> {
-        self.chain_lock.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn set_has_moving(&self, has_moving: bool) -> io::Result<()> {
@@ -134,7 +128,7 @@ impl Cut {
     /// Takes a role for an address back, and removes its entry if there is no other one.
     fn forget_moving(&self, address: IpAddr, role: u16) -> io::Result<()> {
         let key = to_words(address);
-        let _chain = self.lock_chain();
+        let _chain = self.chain_lock.lock();
         let Some(mut entry) = self.chain.get::<[u32; 4], MovingAddress>(&key)? else {
             return Ok(());
         };

@@ -2,11 +2,11 @@
 
 use std::io;
 use std::os::fd::{AsFd as _, AsRawFd as _};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use aya::Ebpf;
 use aya::maps::lpm_trie::Key as LpmKey;
 use aya::maps::{Map, MapData, PerCpuArray, PerCpuValues, RingBuf};
+use parking_lot::Mutex;
 use signalbox_common::net::Target;
 use signalbox_common::shield::abi::{GRACE_PERIOD_TABLE, GuardStats, NO_TABLE, SAMPLE_QUOTA};
 use signalbox_common::shield::prefixes::Node;
@@ -148,7 +148,7 @@ impl Shield {
     /// Returns the most nodes that the trie of shared prefixes may have.
     #[must_use]
     pub fn max_shared_nodes(&self) -> u32 {
-        self.shared_prefixes().count() / 2
+        self.shared_prefixes.lock().count() / 2
     }
 
     /// Writes the trie of shared prefixes into the inactive half; `in_force` is where the active one begins. Returns
@@ -157,7 +157,7 @@ impl Shield {
         if nodes.is_empty() {
             return Ok(NO_TABLE);
         }
-        let common = self.shared_prefixes();
+        let common = self.shared_prefixes.lock();
         let room = common.count() / 2;
         if nodes.len() > room as usize {
             return Err(io::ErrorKind::FileTooLarge.into());
@@ -169,10 +169,6 @@ impl Shield {
         let first = if in_force == 0 { room } else { 0 };
         write(&common, first, nodes);
         Ok(first)
-    }
-
-    fn shared_prefixes(&self) -> MutexGuard<'_, MmapArray<Node>> {
-        self.shared_prefixes.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Replaces a guard's own prefixes in one step; without nodes they are removed.
@@ -226,7 +222,7 @@ impl Shield {
 
     /// Hands out the samples of dropped packets since the last call, from all programs, and permits as many again.
     pub fn for_each_sample(&self, mut each: impl FnMut(DroppedPacket)) -> io::Result<()> {
-        let mut samples = self.samples.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut samples = self.samples.lock();
         while let Some(item) = samples.ring.next() {
             if item.len() >= size_of::<DroppedPacket>() {
                 // SAFETY: as many bytes as a `DropReason` has, of which any are valid; read wherever they are aligned.

@@ -4,7 +4,6 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::io;
 use std::os::fd::OwnedFd;
-use std::sync::PoisonError;
 
 use super::bpffs::TRIAL_PREFIX;
 use super::{LINK_PREFIX, Pins, names_in};
@@ -41,7 +40,7 @@ impl Pins {
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
                 fs::create_dir_all(&self.dir)?;
                 // The lock is that of the directory that is gone.
-                *self.lock.lock().unwrap_or_else(PoisonError::into_inner) = None;
+                *self.lock.lock() = None;
                 self.retry_lock();
                 if !self.is_locked() {
                     return Ok(Vec::new());
@@ -50,7 +49,7 @@ impl Pins {
             }
             other => other?,
         };
-        let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut kept = self.kept.lock();
         let lasts = |name: &&String| !name.starts_with(LINK_PREFIX) && !name.starts_with(TRIAL_PREFIX);
         for name in names.iter().filter(lasts) {
             // A pin that cannot be opened is gone by now, or no map.

@@ -4,10 +4,11 @@
 //! server answers again, or when a token or a kubeconfig has been replaced.
 
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 
+use parking_lot::Mutex;
 use tokio::sync::watch;
 use tokio::time::sleep;
 
@@ -60,7 +61,7 @@ impl Reachability {
             _ => {}
         }
         if self.is_lost.swap(false, Relaxed) {
-            *self.since.lock().unwrap_or_else(PoisonError::into_inner) = Instant::now();
+            *self.since.lock() = Instant::now();
         }
         match outcome {
             Ok(_) if !self.is_well.swap(true, Relaxed) => self.wake(),
@@ -77,7 +78,7 @@ impl Reachability {
 
     /// Returns whether the server has answered for a moment only.
     pub(super) fn is_starting(&self) -> bool {
-        self.since.lock().unwrap_or_else(PoisonError::into_inner).elapsed() < STARTING_TIMEOUT
+        self.since.lock().elapsed() < STARTING_TIMEOUT
     }
 
     /// Returns a receiver of the signal to try again.
@@ -91,12 +92,12 @@ impl Reachability {
 
     /// Sets the files that a connection was made from.
     pub(super) fn set_files(&self, files: Vec<PathBuf>) {
-        *self.files.lock().unwrap_or_else(PoisonError::into_inner) = files;
+        *self.files.lock() = files;
     }
 
     /// Returns the files' times and sizes: they differ when a file was replaced.
     fn fingerprint(&self) -> Vec<Option<(SystemTime, u64)>> {
-        let files = self.files.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let files = self.files.lock().clone();
         let state = |path: &PathBuf| {
             let about = std::fs::metadata(path).ok()?;
             Some((about.modified().ok()?, about.len()))

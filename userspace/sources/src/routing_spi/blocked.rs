@@ -1,8 +1,8 @@
 //! A message that cannot be recorded, for which all later ones wait: an operator may have it skipped.
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use signalbox_api::events::{Blocked, DeadLetter};
 use signalbox_core::spi::redact;
 use tokio::sync::oneshot;
@@ -35,14 +35,10 @@ pub(super) type SkipRequest = oneshot::Sender<DeadLetter>;
 pub(super) struct BlockedSlot(Mutex<Option<(Blocked, Option<oneshot::Sender<SkipRequest>>)>>);
 
 impl BlockedSlot {
-    fn lock(&self) -> MutexGuard<'_, Option<(Blocked, Option<oneshot::Sender<SkipRequest>>)>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Shows a message that could not be recorded. The receiver gets a request to skip it.
     pub(super) fn wait(&self, reason: &str, text: &str) -> oneshot::Receiver<SkipRequest> {
         let (ask, asked) = oneshot::channel();
-        let mut slot = self.lock();
+        let mut slot = self.0.lock();
         let before = slot.take().map(|(before, _)| before);
         let blocked = Blocked {
             since_ms: before.as_ref().map_or_else(unix_ms, |before| before.since_ms),
@@ -56,18 +52,18 @@ impl BlockedSlot {
 
     /// Removes the message, because it is recorded, skipped, or lost with its connection.
     pub(super) fn clear(&self) {
-        *self.lock() = None;
+        *self.0.lock() = None;
     }
 
     /// Returns the message that waits.
     pub(super) fn blocked(&self) -> Option<Blocked> {
-        self.lock().as_ref().map(|(blocked, _)| blocked.clone())
+        self.0.lock().as_ref().map(|(blocked, _)| blocked.clone())
     }
 
     /// Has the waiting message skipped. Returns the dead letter that it becomes.
     pub(super) async fn skip(&self) -> Result<DeadLetter, SkipError> {
         for _ in 0..MAX_SKIP_TRIES {
-            let ask = match self.lock().as_mut() {
+            let ask = match self.0.lock().as_mut() {
                 Some((_, ask)) => ask.take(),
                 None => return Err(SkipError::NotBlocked),
             };

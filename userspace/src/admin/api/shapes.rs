@@ -2,10 +2,11 @@
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use axum::body::{Body, to_bytes};
 use axum::http::Request;
+use parking_lot::Mutex;
 use serde_json::Value;
 use signalbox_api::hosts::LastCheck;
 use signalbox_core::health::Health;
@@ -78,7 +79,7 @@ fn snapshot(shared: &Shared) -> Snapshot {
     };
     let host = HostState::new("east", "east-1", [127, 0, 0, 1].into());
     host.set_health(Health::Healthy);
-    *host.last_check.lock().unwrap() = Some(LastCheck {
+    *host.last_check.lock() = Some(LastCheck {
         ok: true,
         detail: "connected".into(),
         asked: Some("TCP connect".into()),

@@ -72,10 +72,7 @@ impl Store {
         }
         let ok = result.ok;
         let detail = result.detail.clone();
-        *host
-            .last_check
-            .lock()
-            .unwrap_or_else(std::sync::PoisonError::into_inner) = Some(result);
+        *host.last_check.lock() = Some(result);
         let Some(entry) = self.entry(host) else { return };
         let Some(health) = entry.hysteresis.observe(ok, entry.check.rise, entry.check.fall) else {
             return;

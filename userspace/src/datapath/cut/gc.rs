@@ -12,10 +12,11 @@ mod replicas;
 use std::collections::HashMap;
 use std::ops::RangeInclusive;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use arc_swap::ArcSwap;
+use parking_lot::Mutex;
 use signalbox_common::cut::flow::{CutFlow, HANDED_OFF, IS_PEEKED, state};
 use signalbox_core::rotation::{Subject, covers};
 
@@ -119,12 +120,12 @@ impl FlowGc {
         // Flows of another version are carried over, unless their process still has them.
         self.cut.carry_over();
         {
-            let _pass = self.pass_lock.lock().unwrap_or_else(PoisonError::into_inner);
+            let _pass = self.pass_lock.lock();
             let others = self.cut.flows_not_carried_over();
             let reserved: Vec<_> = others.iter().map(|flow| self.port_of(flow)).collect();
             let waits = |index| has_programs && self.cut.table.is_of_programs(index);
             self.adopt(0..self.cut.table.len(), &reserved, waits);
-            *self.reserved.lock().unwrap_or_else(PoisonError::into_inner) = reserved;
+            *self.reserved.lock() = reserved;
             if self.cut.pins.is_locked() {
                 self.cut.pending.clear(waits);
             }
@@ -183,7 +184,7 @@ impl FlowGc {
     /// Stops the flow GC because another process runs one from now on. Returns when no pass is in progress.
     pub fn retire(&self) {
         self.retired.store(true, Relaxed);
-        drop(self.pass_lock.lock().unwrap_or_else(PoisonError::into_inner));
+        drop(self.pass_lock.lock());
     }
 
     /// Returns whether another process manages the table.
@@ -211,7 +212,7 @@ impl FlowGc {
 
     /// Closes the cut flows that match the subjects.
     pub fn close(&self, subjects: &[Subject]) {
-        let _pass = self.pass_lock.lock().unwrap_or_else(PoisonError::into_inner);
+        let _pass = self.pass_lock.lock();
         if self.retired.load(Relaxed) {
             return;
         }
@@ -250,7 +251,7 @@ impl FlowGc {
     /// Examines the flows that have ended, and at intervals all flows. Returns how many ended flows it examined, or
     /// `None` once another process runs the flow GC.
     fn pass(&self, gc: &mut GcState) -> Option<usize> {
-        let _pass = self.pass_lock.lock().unwrap_or_else(PoisonError::into_inner);
+        let _pass = self.pass_lock.lock();
         if self.retired.load(Relaxed) {
             return None;
         }
@@ -291,7 +292,7 @@ impl FlowGc {
     /// Updates ports, hosts' segment sizes and interfaces from the machine. Not once another process, or none, manages
     /// the table: pins removed then must not be created again.
     pub fn follow_interfaces(&self) {
-        let _pass = self.pass_lock.lock().unwrap_or_else(PoisonError::into_inner);
+        let _pass = self.pass_lock.lock();
         if self.retired.load(Relaxed) {
             return;
         }

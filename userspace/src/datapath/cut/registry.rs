@@ -3,8 +3,9 @@
 use std::collections::HashMap;
 use std::net::IpAddr;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
-use std::sync::{Arc, PoisonError, RwLock, Weak};
+use std::sync::{Arc, Weak};
 
+use parking_lot::RwLock;
 use signalbox_core::stats::WordPool;
 
 use crate::kernel::Cut;
@@ -49,7 +50,7 @@ impl Registry {
         number.map(|(number, is_new)| {
             if is_new {
                 let party = (Arc::clone(host), Arc::clone(cluster));
-                self.write().hosts.insert(number, party);
+                self.states.write().hosts.insert(number, party);
             }
             number
         })
@@ -59,7 +60,7 @@ impl Registry {
     pub fn listener(&self, listener: &Arc<ListenerState>) -> Option<u16> {
         let (number, is_new) = self.number(&listener.number, &[LISTENER_KIND, &listener.name])?;
         if is_new {
-            self.write().listeners.insert(number, Arc::clone(listener));
+            self.states.write().listeners.insert(number, Arc::clone(listener));
         }
         u16::try_from(number).ok()
     }
@@ -68,7 +69,7 @@ impl Registry {
     pub fn route(&self, route: &Arc<RouteState>) -> Option<u32> {
         let (number, is_new) = self.number(&route.number, &[ROUTE_KIND, &route.hostname])?;
         if is_new {
-            self.write().routes.insert(number, Arc::downgrade(route));
+            self.states.write().routes.insert(number, Arc::downgrade(route));
         }
         Some(number)
     }
@@ -84,30 +85,22 @@ impl Registry {
         }
     }
 
-    fn write(&self) -> std::sync::RwLockWriteGuard<'_, NumberedStates> {
-        self.states.write().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn read(&self) -> std::sync::RwLockReadGuard<'_, NumberedStates> {
-        self.states.read().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Returns the host and cluster of a flow, by the host's number.
     #[must_use]
     pub fn host_of(&self, number: u32) -> Option<HostAndCluster> {
-        self.read().hosts.get(&number).cloned()
+        self.states.read().hosts.get(&number).cloned()
     }
 
     /// Returns the listener of a flow.
     #[must_use]
     pub fn listener_of(&self, number: u16) -> Option<Arc<ListenerState>> {
-        self.read().listeners.get(&u32::from(number)).cloned()
+        self.states.read().listeners.get(&u32::from(number)).cloned()
     }
 
     /// Returns the figures of a flow: those of its cluster within its route.
     #[must_use]
     pub fn stats_of(&self, route: u32, cluster: &ClusterState) -> Option<Arc<RouteClusterStats>> {
-        let state = self.read().routes.get(&route)?.upgrade()?;
+        let state = self.states.read().routes.get(&route)?.upgrade()?;
         Some(state.stats.for_cluster(&cluster.name))
     }
 
@@ -119,7 +112,7 @@ impl Registry {
 
     /// Finds the route for a number of an earlier process. If no route has the name any more, makes one for it.
     pub fn adopt_route(&self, shared: &Shared, number: u32) -> Option<Arc<RouteState>> {
-        let known = self.read().routes.get(&number).and_then(Weak::upgrade);
+        let known = self.states.read().routes.get(&number).and_then(Weak::upgrade);
         if known.is_some() {
             return known;
         }
@@ -129,7 +122,7 @@ impl Registry {
         let configured = snapshot.routes.iter().find(|state| state.hostname == name);
         let state = configured.cloned().unwrap_or_else(|| shared.route_labels.adopt(&name));
         state.number.store(number, Relaxed);
-        self.write().routes.insert(number, Arc::downgrade(&state));
+        self.states.write().routes.insert(number, Arc::downgrade(&state));
         Some(state)
     }
 
@@ -157,7 +150,7 @@ impl Registry {
                 })
             });
             state.number.store(u32::from(listener), Relaxed);
-            self.write().listeners.insert(u32::from(listener), state);
+            self.states.write().listeners.insert(u32::from(listener), state);
         }
         if self.host_of(host).is_some() {
             return None;
@@ -193,7 +186,7 @@ impl Registry {
             }
         };
         party.0.number.store(host, Relaxed);
-        self.write().hosts.insert(host, party);
+        self.states.write().hosts.insert(host, party);
         orphan
     }
 }

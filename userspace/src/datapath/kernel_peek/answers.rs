@@ -8,7 +8,6 @@
 //! takes, begins again when the health of any host changes, and says nothing while a host has not been checked.
 
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
-use std::sync::PoisonError;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
@@ -126,7 +125,7 @@ impl KernelPeek {
             begun: count(Reason::PeekRouted),
         };
         let hosts = HostsSeen::of(&self.shared.snapshot.load());
-        let mut seen = self.answers.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut seen = self.answers.lock();
         let gives_way = seen.look(counts, hosts, Instant::now());
         let pause = seen
             .gives_way_until

@@ -65,7 +65,7 @@ impl KernelPeek {
         })?;
         let _ = self.verdict.0.set(true);
         let begun = Instant::now();
-        while self.lock().made.is_none() && begun.elapsed() < START_TIMEOUT {
+        while self.state.lock().made.is_none() && begun.elapsed() < START_TIMEOUT {
             std::thread::sleep(PASS_INTERVAL / 20);
         }
         Ok(())

@@ -1,7 +1,6 @@
 //! Packet sockets, routes and interfaces of the machine: they decide where the program may be used.
 
 use std::io;
-use std::sync::PoisonError;
 use std::sync::atomic::Ordering::Relaxed;
 
 use signalbox_common::peek::abi::MAX_ANSWERING;
@@ -31,7 +30,7 @@ impl KernelPeek {
             Ok::<_, io::Error>(found)
         };
         match of_version(true).and_then(|v4| Ok([v4, of_version(false)?])) {
-            Ok(found) => *self.answering.lock().unwrap_or_else(PoisonError::into_inner) = found,
+            Ok(found) => *self.answering.lock() = found,
             Err(error) => tracing::debug!(%error, "The kernel does not say which routes there are."),
         }
     }

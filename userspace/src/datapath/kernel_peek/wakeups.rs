@@ -1,8 +1,9 @@
 //! Wake-ups of the thread that keeps the tables. Only this thread makes tables: each thread that did would keep an
 //! allocator arena as large as the largest tables it ever made.
 
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
+
+use parking_lot::{Condvar, Mutex};
 
 #[derive(Default)]
 pub(super) struct Wakeups {
@@ -22,37 +23,32 @@ struct WakeupState {
 impl Wakeups {
     /// Wakes the thread, and waits until it has handled the wake-up, has ended, or `limit` is over.
     pub(super) fn wake(&self, limit: Duration) {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         state.asked += 1;
         let number = state.asked;
         self.changed.notify_all();
         let is_pending = |state: &mut WakeupState| state.done < number && !state.is_closed;
-        let waited = self.changed.wait_timeout_while(state, limit, is_pending);
-        drop(waited);
+        self.changed.wait_while_for(&mut state, is_pending, limit);
     }
 
     /// Number of the last wake-up, for [`Self::finish`]: read before the work.
     pub(super) fn asked(&self) -> u64 {
-        self.lock().asked
+        self.state.lock().asked
     }
 
     /// Releases the callers of wake-ups up to this number, and waits for another wake-up or the end of the interval.
     pub(super) fn finish(&self, number: u64, interval: Duration) {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         state.done = number;
         self.changed.notify_all();
         let is_idle = |state: &mut WakeupState| state.asked == number && !state.is_closed;
-        drop(self.changed.wait_timeout_while(state, interval, is_idle));
+        self.changed.wait_while_for(&mut state, is_idle, interval);
     }
 
     /// Closes the wake-ups, so that no thread waits for one that has ended.
     pub(super) fn close(&self) {
-        self.lock().is_closed = true;
+        self.state.lock().is_closed = true;
         self.changed.notify_all();
-    }
-
-    fn lock(&self) -> MutexGuard<'_, WakeupState> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -70,7 +66,7 @@ mod tests {
         let (wakeups, work) = (Wakeups::default(), AtomicU32::new(0));
         std::thread::scope(|scope| {
             scope.spawn(|| {
-                while !wakeups.lock().is_closed {
+                while !wakeups.state.lock().is_closed {
                     let number = wakeups.asked();
                     work.fetch_add(1, SeqCst);
                     wakeups.finish(number, WAKEUP_TIMEOUT);

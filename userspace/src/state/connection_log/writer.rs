@@ -1,7 +1,6 @@
 //! Thread that writes the connection log, so that no other thread waits for it.
 
 use std::collections::HashMap;
-use std::sync::PoisonError;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::Duration;
@@ -111,7 +110,7 @@ fn write(log: &ConnectionLog, output: &mut LogOutput, target: Option<&LogTarget>
 
 /// Logs once that the connection log cannot be written, and once that it can again.
 fn log_error_change(log: &ConnectionLog, error: Option<&str>) {
-    let mut trouble = log.error.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut trouble = log.error.lock();
     match (trouble.is_some(), error) {
         (false, Some(error)) => {
             tracing::error!(

@@ -5,8 +5,10 @@
 //! no route moves from the sum to a label. A removed route that returns continues with its earlier counters.
 
 use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use parking_lot::{Mutex, MutexGuard};
 
 use super::RouteTotals;
 use crate::state::entities::RouteState;
@@ -56,13 +58,13 @@ impl RouteLabels {
     /// Locks changes of routes, from the creation of a route's state until the snapshot has it, so that a name has only
     /// one state.
     pub fn lock_changes(&self) -> MutexGuard<'_, ()> {
-        self.change_lock.lock().unwrap_or_else(PoisonError::into_inner)
+        self.change_lock.lock()
     }
 
     /// Keeps the state of a route that is no longer configured.
     pub fn retire(&self, route: Arc<RouteState>) {
         let max = self.max.load(Relaxed);
-        let mut kept = self.table.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut kept = self.table.lock();
         if route.stats.is_used() {
             kept.label(&route, max);
             kept.retire(route);
@@ -71,14 +73,14 @@ impl RouteLabels {
 
     /// Forgets unused states. Called once for all routes that are retired together.
     pub fn forget_unused(&self) {
-        let mut kept = self.table.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut kept = self.table.lock();
         kept.forget();
     }
 
     /// Returns the state of a returning route, or makes one for a new route.
     #[must_use]
     pub fn revive(&self, name: &str) -> Arc<RouteState> {
-        let mut kept = self.table.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut kept = self.table.lock();
         let known = kept.retired.remove(name).map(|retired| retired.route);
         known.unwrap_or_else(|| {
             Arc::new(RouteState {
@@ -92,7 +94,7 @@ impl RouteLabels {
     #[must_use]
     pub fn adopt(&self, name: &str) -> Arc<RouteState> {
         let route = self.revive(name);
-        let mut kept = self.table.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut kept = self.table.lock();
         kept.retire(Arc::clone(&route));
         route
     }
@@ -102,7 +104,7 @@ impl RouteLabels {
     #[must_use]
     pub fn by_label(&self, routes: &[Arc<RouteState>]) -> BTreeMap<String, RouteTotals> {
         let max = self.max.load(Relaxed);
-        let mut kept = self.table.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut kept = self.table.lock();
         kept.forget();
         if max == 0 {
             return BTreeMap::new();

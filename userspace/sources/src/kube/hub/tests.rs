@@ -1,8 +1,8 @@
 //! Tests of the log lines about errors.
 
 use std::io::Write;
-use std::sync::Mutex;
 
+use parking_lot::Mutex;
 use signalbox_core::model::kubernetes::ApiServerAccess;
 
 use super::*;
@@ -14,7 +14,7 @@ struct Log(Arc<Mutex<Vec<u8>>>);
 
 impl Write for Log {
     fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
-        self.0.lock().unwrap().write(bytes)
+        self.0.lock().write(bytes)
     }
 
     fn flush(&mut self) -> std::io::Result<()> {
@@ -58,7 +58,7 @@ fn the_log_says_what_the_server_answers_once_and_again_when_that_changes() {
         }
         hub.apply(1, failure("connection refused", WatchError::Unreachable));
     });
-    let text = String::from_utf8(log.0.lock().unwrap().clone()).unwrap();
+    let text = String::from_utf8(log.0.lock().clone()).unwrap();
     let lines: Vec<&str> = text.lines().collect();
     let [refused, answered, again] = lines.as_slice() else {
         panic!("{text}");

@@ -1,6 +1,6 @@
 use std::path::PathBuf;
-use std::sync::Mutex;
 
+use parking_lot::Mutex;
 use rustls::pki_types::PrivatePkcs8KeyDer;
 use rustls::server::{ClientHello, ResolvesServerCert};
 use rustls::sign::CertifiedKey;
@@ -198,7 +198,7 @@ struct Noting(Arc<CertifiedKey>, Mutex<Option<String>>);
 
 impl ResolvesServerCert for Noting {
     fn resolve(&self, hello: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
-        *self.1.lock().unwrap() = hello.server_name().map(str::to_owned);
+        *self.1.lock() = hello.server_name().map(str::to_owned);
         Some(Arc::clone(&self.0))
     }
 }
@@ -233,7 +233,7 @@ async fn ask_over_tls(
             answer(&mut stream, "204 No Content").await;
         }
     });
-    let seen = noting.1.lock().unwrap().take();
+    let seen = noting.1.lock().take();
     (asked, seen)
 }
 

@@ -1,7 +1,7 @@
 //! Adoption of flows that an earlier process, or a process of another version, has made.
 
 use std::collections::HashSet;
-use std::sync::{Arc, PoisonError};
+use std::sync::Arc;
 
 use signalbox_common::cut::flow::{CutFlow, HANDED_OFF, IS_PEEKED, IS_REPLICA, OWNS_CONN, state};
 use signalbox_core::model::Tier;
@@ -108,7 +108,7 @@ impl FlowGc {
         if carried.is_empty() && self.cut.waits_for_other_version() {
             return;
         }
-        let reserved = std::mem::take(&mut *self.reserved.lock().unwrap_or_else(PoisonError::into_inner));
+        let reserved = std::mem::take(&mut *self.reserved.lock());
         if carried.is_empty() && reserved.is_empty() {
             return;
         }

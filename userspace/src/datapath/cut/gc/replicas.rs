@@ -1,8 +1,8 @@
 //! Flows of other nodes in the flow table. This node takes them over when it gets their virtual addresses, and leaves
 //! its own to other nodes when it loses an address.
 
+use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
-use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
 use signalbox_common::cut::CutFlow;
@@ -108,7 +108,7 @@ impl FlowGc {
     /// Removes flows that their node reports as ended: shadows, and flows without a packet here. Flows that packets
     /// have promoted, or that this node has taken over, end by their own packets.
     pub fn end_replicas(&self, indices: &[u32]) {
-        let _pass = self.pass_lock.lock().unwrap_or_else(PoisonError::into_inner);
+        let _pass = self.pass_lock.lock();
         if self.is_retired() {
             return;
         }
