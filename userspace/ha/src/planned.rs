@@ -10,8 +10,8 @@ use signalbox_core::model::ha::{HaMode, Preemption};
 use signalbox_sources::client::{ApiClient, percent_encoded};
 use tokio::task::JoinSet;
 
-/// Time limit of a request: other nodes answer within a second or two, or not at all.
-const MOVE_TIMEOUT: Duration = Duration::from_secs(3);
+/// Time limit of a request. Other nodes answer in a moment; a busy or silent one is waited for, up to 6 s.
+const MOVE_TIMEOUT: Duration = Duration::from_secs(8);
 
 /// Whether connections of a group that this node gives up drain here.
 pub(crate) fn drains(ha: &HighAvailability) -> bool {

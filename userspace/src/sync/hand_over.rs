@@ -19,6 +19,7 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::task::{spawn_blocking, spawn_local};
 use tokio::time::{MissedTickBehavior, sleep};
 
+use super::connection::SILENCE_TIMEOUT;
 use super::{Node, Peer, reclaim};
 use crate::kernel::address::{from_words, to_words};
 use crate::kernel::cut::moving::is_over;
@@ -29,8 +30,9 @@ use crate::kernel::{Cut, interfaces};
 use crate::state::Shared;
 use crate::state::sync::{HandOverRequest, PeerState, PlannedMove, Rejection};
 
-/// Time limit for other nodes to confirm a hand-over.
-const TELL_TIMEOUT: Duration = Duration::from_secs(1);
+/// Time limit for other nodes to confirm a hand-over. A node that says nothing for as long is not connected any more. The
+/// kernel of a node whose containers' network namespaces are being removed takes a second and more to change a route.
+const TELL_TIMEOUT: Duration = SILENCE_TIMEOUT;
 const TELL_INTERVAL: Duration = Duration::from_millis(5);
 /// Time after which a hand-over is sent again to a node that has not confirmed it.
 const REPEAT_INTERVAL: Duration = Duration::from_millis(250);
@@ -43,7 +45,7 @@ const LEAVE_INTERVAL: Duration = Duration::from_millis(100);
 const SWEEP_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Total time for a hand-over.
-const ANSWER_TIMEOUT: Duration = Duration::from_secs(3);
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(7);
 
 /// Prepares a planned move of a group: its connections drain here for a while. Returns the names of the nodes that send
 /// their packets here, or the reason why none does.

@@ -19,7 +19,7 @@ use crate::state::Shared;
 use crate::state::sync::{PlannedMove, ReclaimRequest};
 
 /// Time limit for other nodes to hand over the reclaimed groups.
-const RECLAIM_TIMEOUT: Duration = Duration::from_secs(2);
+const RECLAIM_TIMEOUT: Duration = Duration::from_secs(6);
 const RECLAIM_INTERVAL: Duration = Duration::from_millis(5);
 /// Interval of requests to a node that does not answer: after a move, connections to it are made again.
 const ASK_INTERVAL: Duration = Duration::from_millis(250);
