@@ -370,10 +370,15 @@ fn load_programs(ebpf: &mut Ebpf, parts: u32) -> Result<(), KernelError> {
         let mut loads = Vec::with_capacity(NAMES.len());
         for name in NAMES {
             let program = programs.remove(name).ok_or(KernelError::NoProgram(name))?;
-            loads.push(scope.spawn(move || {
+            let load = move || {
                 let classifier: &mut SchedClassifier = program.try_into()?;
                 classifier.load()
-            }));
+            };
+            let thread = std::thread::Builder::new().spawn_scoped(scope, load);
+            loads.push(thread.map_err(|source| KernelError::Io {
+                what: "starting a thread that loads a program",
+                source,
+            })?);
         }
         for (name, load) in NAMES.into_iter().zip(loads) {
             let verdict = load.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));

@@ -68,6 +68,11 @@ pub(crate) fn refused_for_tests(name: &'static str, parts: u32) -> Result<(), Ke
         "cut_ipv6" => parts & parts::CUT_V6 != 0 && name.starts_with("cut_"),
         word => match word.split_once('@') {
             Some((slow, file)) => {
+                tracing::warn!(
+                    name,
+                    file,
+                    "SIGNALBOX_REFUSE has the load of a program wait for a file."
+                );
                 while slow == name && !Path::new(file).exists() {
                     std::thread::sleep(Duration::from_millis(10));
                 }

@@ -19,7 +19,7 @@ use crate::kernel::pins::stale_pins;
 use crate::kernel::sockmap::{SockmapPair, kernel_is_sound};
 use crate::kernel::steer::Steering;
 use crate::kernel::version::Version;
-use crate::kernel::{Cut, Kernel, Peek};
+use crate::kernel::{Cut, Kernel, Peek, peek};
 
 /// Programs and maps of this process, as far as the kernel has accepted them.
 pub(super) struct KernelParts {
@@ -52,7 +52,10 @@ impl KernelParts {
         };
         let steering = steer(kernel.as_mut(), choice, &mut degraded)?;
         let cut = load_cut(&mut loader, model, inherited.is_some(), &mut degraded);
-        let peek = make_peek(&mut loader, model, cut.as_ref().map(|(cut, _)| &**cut), &mut degraded);
+        // Clients have cookies of a program that is there already: this process must know them before it listens.
+        let waits = inherited.is_some() || peek::has_orphans().unwrap_or_default();
+        let cut_maps = cut.as_ref().map(|(cut, _)| &**cut);
+        let peek = make_peek(&mut loader, model, cut_maps, waits, &mut degraded);
         degraded.extend(degraded::features(model));
         collect_stale_pins();
         let version = Version::running();
@@ -149,12 +152,13 @@ fn load_cut(
     }
 }
 
-/// Makes the maps of the kernel peek if a listener wants it and the kernel supports it. Its program is loaded, too, if a
-/// listener demands it: otherwise the process serves while the kernel checks it.
+/// Makes the maps of the kernel peek if a listener wants it and the kernel supports it. Its program is loaded, too, if the
+/// start `waits` for it or a listener demands it: otherwise the process serves while the kernel checks it.
 fn make_peek(
     loader: &mut ObjectLoader,
     model: &Model,
     cut: Option<&Cut>,
+    waits: bool,
     degraded: &mut Vec<(&'static str, String)>,
 ) -> Result<Peek, PeekObstacle> {
     let has = |place: PeekPlace| move |listener: &Listener| listener.datapath.peek == place;
@@ -165,7 +169,7 @@ fn make_peek(
     }
     let made = cut.map(|cut| {
         let peek = Peek::make(loader, cut)?;
-        if is_demanded {
+        if is_demanded || waits {
             peek.load_program()?;
         }
         cut.table.share_with_programs();

@@ -172,7 +172,7 @@ impl FlowGc {
     }
 
     fn pass_interval(&self) -> Duration {
-        if self.kernel_peek.get().is_none() {
+        if !self.kernel_peek.get().is_some_and(|peek| peek.is_loaded()) {
             PASS_INTERVAL
         } else if self.shared.sync.peers.load().is_empty() {
             PEEKED_PASS_INTERVAL

@@ -10,7 +10,7 @@ use signalbox_core::peek::obstacle::PeekObstacle;
 use super::{Closed, FOLLOW_TIMEOUT, KernelPeek, PASS_INTERVAL, START_TIMEOUT, filter, paths};
 use crate::kernel::error::KernelError;
 use crate::kernel::interfaces::Interface;
-use crate::sys::error_chain;
+use crate::sys::{error_chain, set_nice};
 
 /// Whether the kernel has accepted the program. Unset: it is checking the program.
 #[derive(Default)]
@@ -23,6 +23,17 @@ impl Verdict {
             None => Some(PeekObstacle::Loading),
             Some(false) => Some(PeekObstacle::NotAvailable),
             Some(true) => None,
+        }
+    }
+}
+
+/// Leaves all connections to workers when dropped, unless the program was accepted.
+struct WithoutVerdict<'a>(&'a KernelPeek);
+
+impl Drop for WithoutVerdict<'_> {
+    fn drop(&mut self) {
+        if self.0.verdict.0.set(false).is_ok() {
+            paths::show_without_program(&self.0.shared, PeekObstacle::NotAvailable);
         }
     }
 }
@@ -46,6 +57,7 @@ impl KernelPeek {
     /// Has the kernel check the program, and starts the thread that attaches it and keeps the tables. Waits until the
     /// thread has done so once. A refused program leaves all connections to workers.
     pub fn start(self: &Arc<Self>) -> io::Result<()> {
+        let without_verdict = WithoutVerdict(self);
         let cut = Arc::clone(&self.cut);
         let name = |interface: Interface| interface.name;
         filter::start(&self.shared, move || {
@@ -53,17 +65,17 @@ impl KernelPeek {
         })?;
         if let Err(error) = self.peek.load_program() {
             note_refusal(&error);
-            let _ = self.verdict.0.set(false);
-            paths::show_without_program(&self.shared, PeekObstacle::NotAvailable);
             return Ok(());
         }
         let this = Arc::clone(self);
         std::thread::Builder::new().name("kernel-peek".into()).spawn(move || {
             // Closed even on a panic: configuration changes wait for this thread.
             let _closed = Closed(&this.wakeups);
+            let _ = this.verdict.0.set(true);
             this.keep_tables();
         })?;
-        let _ = self.verdict.0.set(true);
+        // The thread tells the verdict.
+        std::mem::forget(without_verdict);
         let begun = Instant::now();
         while self.state.lock().made.is_none() && begun.elapsed() < START_TIMEOUT {
             std::thread::sleep(PASS_INTERVAL / 20);
@@ -75,6 +87,8 @@ impl KernelPeek {
     pub fn start_later(self: &Arc<Self>) -> io::Result<()> {
         let this = Arc::clone(self);
         let start = move || {
+            // So do its threads: the verifier and the tables must not delay a worker's connections.
+            set_nice(5);
             if let Err(error) = this.start() {
                 tracing::error!(%error, "The kernel peek could not be started: workers route all connections.");
             }
