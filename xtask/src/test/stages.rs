@@ -147,10 +147,9 @@ pub(super) fn repaired_sockets(context: &mut Context) -> Result<()> {
 
 /// A merge's end-to-end tests, on balancers with a firewall whose rules do nothing to their connections.
 pub(super) fn beside_rules(context: &mut Context) -> Result<()> {
-    /// Tests that fail beside these rules: fragments of services' datagrams, a service without endpoints, and a connection
-    /// after a SYN cookie of the shield. Why is not known yet.
-    const FAILING: &str = "not test(/^exposed::an_endpoint_gets_nothing|^l4::connections_and_datagrams_reach|\
-                           ^l4_servers::dns::an_answer_larger|^shield::flood::a_port_that_calls_again/)";
+    /// Connection tracking does not see the handshakes of the shield's cookies (docs/shield.md), so it takes the second
+    /// connection of a port for a part of the first.
+    const FAILING: &str = "not test(/^shield::flood::a_port_that_calls_again/)";
     prepare(context)?;
     nextest_as(
         Some(("SIGNALBOX_E2E_RULES", "harmless")),
