@@ -77,6 +77,8 @@ pub struct KernelPeek {
     is_shared: [AtomicBool; 2],
     /// Interfaces on which SYNs are answered if programs cannot ask the kernel for routes: for IPv4, and for IPv6.
     answering: Mutex<[[u32; MAX_ANSWERING]; 2]>,
+    /// Whether the kernel's port range leaves ports for the program. The range is read with each heartbeat.
+    has_ports: AtomicBool,
     /// Whether no host answers, see [`Answers`].
     has_no_answers: AtomicBool,
     answers: Mutex<Answers>,
@@ -108,6 +110,7 @@ impl KernelPeek {
             attached: AtomicBool::new(false),
             is_shared: [AtomicBool::new(true), AtomicBool::new(true)],
             answering: Mutex::default(),
+            has_ports: AtomicBool::new(program_ports().is_some()),
             has_no_answers: AtomicBool::new(false),
             answers: Mutex::default(),
             looks_again: AtomicBool::new(false),
@@ -140,6 +143,7 @@ impl KernelPeek {
                     tracing::warn!(%error, "The settings of the kernel peek could not be written.");
                 }
                 drop(written);
+                self.has_ports.store(program_ports().is_some(), Relaxed);
                 self.look_for_packet_sockets();
                 self.look_for_answers();
                 self.follow_interfaces();

@@ -10,7 +10,6 @@ use signalbox_core::peek::obstacle::{PeekObstacle, given};
 
 use super::reason::PeekReason;
 use super::sysctl::kernel_offers;
-use crate::datapath::cut::program_ports;
 use crate::kernel::Cut;
 use crate::kernel::cut::moving::is_over;
 use crate::state::filter_verdicts::FilterVerdicts;
@@ -25,7 +24,7 @@ pub(super) struct Conditions {
     pub(super) owned: Option<Arc<OwnedGroups>>,
     /// Virtual addresses whose former owners drain: connections without a socket here are theirs.
     pub(super) chained: Vec<IpAddr>,
-    has_ports: bool,
+    pub(super) has_ports: bool,
     /// Verdicts on the rules of packet filters.
     filter: Arc<FilterVerdicts>,
     /// Whether no host answers the program's SYNs.
@@ -55,7 +54,7 @@ impl Conditions {
         Self {
             chained,
             owned: shared.ha.is_reported().then(|| shared.ha.owned()),
-            has_ports: program_ports().is_some(),
+            has_ports: true,
             filter: shared.filter_verdicts.load_full(),
             has_no_answers: false,
             cover: shared.shield_cover.load_full(),

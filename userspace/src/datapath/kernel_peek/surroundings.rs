@@ -77,6 +77,7 @@ impl KernelPeek {
     /// Returns the conditions, in addition to the snapshot, that decide which listeners are routed in the kernel.
     pub(super) fn conditions(&self) -> Conditions {
         let mut conditions = Conditions::now(&self.shared, &self.cut);
+        conditions.has_ports = self.has_ports.load(Relaxed);
         conditions.has_no_answers = self.has_no_answers.load(Relaxed);
         conditions
     }
