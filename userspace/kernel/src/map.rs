@@ -333,6 +333,22 @@ impl RawMap {
         Ok(value)
     }
 
+    /// Writes the value of a key; both must have the sizes of the map's.
+    pub fn update(&self, key: &[u8], value: &[u8]) -> io::Result<()> {
+        if (key.len(), value.len()) != (self.key_size, self.value_size) {
+            return Err(io::Error::other("its keys or values have another size"));
+        }
+        self.fd.call(BPF_MAP_UPDATE_ELEM, key.as_ptr(), value.as_ptr())
+    }
+
+    /// Removes all entries of a map whose entries can be removed.
+    pub fn clear(&self) -> io::Result<()> {
+        let mut keys = Vec::new();
+        self.for_each(|key, _| keys.push(key.to_vec()))?;
+        let delete = |key: &Vec<u8>| self.fd.call(BPF_MAP_DELETE_ELEM, key.as_ptr(), ptr::null());
+        keys.iter().try_for_each(delete)
+    }
+
     /// Goes through all entries, as [`MapFd::for_each`] does.
     pub fn for_each(&self, each: impl FnMut(&[u8], &[u8])) -> io::Result<()> {
         self.fd.for_each_bytes(self.key_size, self.value_size, each)

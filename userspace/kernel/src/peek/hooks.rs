@@ -5,11 +5,12 @@ use std::io;
 use std::path::PathBuf;
 
 use aya::Ebpf;
+use aya::maps::Map;
 use aya::programs::links::{FdLink, LinkError, LinkOrder};
 use aya::programs::{SchedClassifier, TcAttachType};
 
 use super::PROGRAM;
-use super::orphan::detach_orphans;
+use super::orphan::{self, detach_orphans, retire_orphans};
 use crate::attach::{attach_after, attach_error, link_name, pin_error};
 use crate::error::KernelError;
 use crate::interfaces::Interface;
@@ -85,6 +86,9 @@ impl PeekHooks {
     /// Detaches the programs of earlier processes, and pins this one's links in their place, if it `outlives` its process.
     /// Returns how many were detached.
     pub(super) fn replace_orphans(&mut self, outlives: bool) -> io::Result<usize> {
+        if let Err(error) = retire_orphans(&self.pins) {
+            tracing::warn!(%error, "A program that an earlier process has left does not stop before it is detached.");
+        }
         let detached = detach_orphans()?;
         self.may_pin = true;
         self.follow_pins(outlives);
@@ -98,6 +102,9 @@ impl PeekHooks {
     }
 
     fn follow_pins(&mut self, outlives: bool) {
+        if self.may_pin {
+            self.pin_maps(outlives);
+        }
         let indices: Vec<u32> = self.attached.keys().copied().collect();
         for index in indices {
             if !outlives {
@@ -110,6 +117,25 @@ impl PeekHooks {
                     error = signalbox_sys::error_chain(&error),
                     "The kernel peek's program will end with this process: its link could not be pinned."
                 );
+            }
+        }
+    }
+
+    /// Pins the maps with which the next process ends the work of this program, or removes the pins.
+    fn pin_maps(&self, outlives: bool) {
+        for name in orphan::MAPS {
+            let path = self.pins.path(name);
+            if !outlives {
+                let _ = std::fs::remove_file(path);
+                continue;
+            }
+            let Some(Map::LpmTrie(map) | Map::Array(map)) = self.ebpf.as_ref().and_then(|ebpf| ebpf.map(name)) else {
+                continue;
+            };
+            if !path.exists()
+                && let Err(error) = map.pin(&path)
+            {
+                tracing::warn!(%error, name, "A map of the kernel peek could not be pinned.");
             }
         }
     }

@@ -1,15 +1,49 @@
 //! Programs of the kernel peek that a process has left at interfaces when it died: `datapath: { peek_orphan: serve }`.
 
 use std::io;
+use std::mem::offset_of;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use signalbox_common::peek::abi::PeekConfig;
 
 use super::PROGRAM;
+use crate::cut::table::tick;
+use crate::map::RawMap;
 use crate::pins::bpffs::ROOT;
-use crate::pins::{LINK_PREFIX, PinKind, names_in, namespace};
+use crate::pins::{LINK_PREFIX, PinKind, Pins, names_in, namespace};
 
 /// Whether an earlier process, of any version, has left programs in this network namespace.
 pub fn has_orphans() -> io::Result<bool> {
     pinned_links().map(|pins| !pins.is_empty())
+}
+
+/// Maps that are pinned beside the links: with them the next process ends the program's work.
+pub(super) const MAPS: [&str; 2] = [BINDINGS, CONFIG];
+const BINDINGS: &str = "PEEK_BINDINGS";
+const CONFIG: &str = "PEEK_CONFIG";
+
+/// Time for hosts to answer the connections that an orphan has begun. Only its own maps have their first data.
+const LAST_ANSWERS_INTERVAL: Duration = Duration::from_millis(100);
+
+/// Leaves new clients of orphans of this version to the program after them, and waits for the hosts of those before.
+pub(super) fn retire_orphans(pins: &Pins) -> io::Result<()> {
+    let [bindings, config] = MAPS.map(|name| pins.path(name));
+    if !config.exists() {
+        return Ok(());
+    }
+    let config = RawMap::open(&config)?;
+    let first = 0u32.to_ne_bytes();
+    let mut settings = config.get(&first)?;
+    if settings.len() != size_of::<PeekConfig>() {
+        return Ok(());
+    }
+    RawMap::open(&bindings)?.clear()?;
+    let alive_until = offset_of!(PeekConfig, alive_until);
+    settings[alive_until..alive_until + size_of::<u32>()].copy_from_slice(&tick().to_ne_bytes());
+    config.update(&first, &settings)?;
+    std::thread::sleep(LAST_ANSWERS_INTERVAL);
+    Ok(())
 }
 
 /// Detaches such programs. Returns how many.
@@ -17,6 +51,10 @@ pub fn detach_orphans() -> io::Result<usize> {
     let orphans = pinned_links()?;
     for pin in &orphans {
         std::fs::remove_file(pin)?;
+        for name in MAPS {
+            // There is none after the first link, and none of an earlier version.
+            let _ = std::fs::remove_file(pin.with_file_name(name));
+        }
     }
     Ok(orphans.len())
 }

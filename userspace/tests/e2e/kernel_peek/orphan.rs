@@ -13,6 +13,8 @@ use lab::{Router, SOON, Signalbox, eventually, http};
 use super::{PEEK, exits, expect_routes, start_with};
 
 const SERVE: &str = "datapath: { peek: kernel, peek_orphan: serve }";
+/// Clients that ask all the time.
+const ASKING: usize = 6;
 const VIP: &str = "10.1.0.1:80";
 /// Longer than the program answers without a heartbeat where it does not outlive its process.
 const DEAD_INTERVAL: Duration = Duration::from_secs(4);
@@ -88,7 +90,7 @@ fn no_request_is_lost_when_the_process_dies_and_comes_back() {
     sb.wait_healthy(&["east-1"]);
     let stop = AtomicBool::new(false);
     std::thread::scope(|scope| {
-        let asking = scope.spawn(|| {
+        let ask = || {
             lab.client.run(|| {
                 let (mut count, mut lost) = (0, Vec::new());
                 while !stop.load(Relaxed) {
@@ -97,11 +99,13 @@ fn no_request_is_lost_when_the_process_dies_and_comes_back() {
                     }
                     count += 1;
                     // The ports have to last until the program frees them.
-                    std::thread::sleep(Duration::from_micros(300));
+                    std::thread::sleep(Duration::from_millis(2));
                 }
                 (count, lost)
             })
-        });
+        };
+        // Several: when the programs change, one of them is just waiting for its host.
+        let asking: Vec<_> = (0..ASKING).map(|_| scope.spawn(ask)).collect();
         let restarted = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
             for waits in [200, 6000, 200] {
                 std::thread::sleep(Duration::from_millis(200));
@@ -112,7 +116,12 @@ fn no_request_is_lost_when_the_process_dies_and_comes_back() {
             std::thread::sleep(Duration::from_millis(200));
         }));
         stop.store(true, Relaxed);
-        let (count, lost) = asking.join().unwrap();
+        let (mut count, mut lost) = (0, Vec::new());
+        for one in asking {
+            let (asked, failed) = one.join().unwrap();
+            count += asked;
+            lost.extend(failed);
+        }
         restarted.unwrap();
         println!("{} of {count} requests lost: {lost:?}", lost.len());
         assert!(count > 20 && lost.is_empty(), "of {count} requests: {lost:#?}");
