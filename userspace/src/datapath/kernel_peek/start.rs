@@ -87,7 +87,7 @@ impl KernelPeek {
     pub fn start_later(self: &Arc<Self>) -> io::Result<()> {
         let this = Arc::clone(self);
         let start = move || {
-            // So do its threads: the verifier and the tables must not delay a worker's connections.
+            // Its threads inherit that: neither the verifier nor the tables must delay a worker's connections.
             set_nice(5);
             if let Err(error) = this.start() {
                 tracing::error!(%error, "The kernel peek could not be started: workers route all connections.");
