@@ -6,14 +6,14 @@ fn main() {
     println!("cargo::rustc-env=SIGNALBOX_REVISION={revision}");
     println!("cargo::rustc-env=SIGNALBOX_PROFILE={profile}");
     println!("cargo::rerun-if-changed=build.rs");
-    // Each commit is in the log of HEAD. A program for development is not built anew for each.
+    // The log of HEAD has each commit. A program for development is not built again for each of them.
     let follows = if profile == "debug" { "HEAD" } else { "logs/HEAD" };
     if let Some(path) = git(&["--git-path", follows]) {
         println!("cargo::rerun-if-changed={path}");
     }
 }
 
-/// What `git rev-parse` says; `None` outside of a repository.
+/// Output of `git rev-parse`; `None` outside of a repository.
 fn git(question: &[&str]) -> Option<String> {
     let said = std::process::Command::new("git")
         .arg("rev-parse")

@@ -74,7 +74,7 @@ impl KernelPeek {
             let _ = this.verdict.0.set(true);
             this.keep_tables();
         })?;
-        // The thread tells the verdict.
+        // The thread sets the verdict.
         std::mem::forget(without_verdict);
         let begun = Instant::now();
         while self.state.lock().made.is_none() && begun.elapsed() < START_TIMEOUT {
