@@ -106,7 +106,7 @@ impl Turn {
 
     /// Whether nobody could send the request again after a host has closed a kept connection: its client has just
     /// connected, so it would not retry, and a request that changes something is not repeated here. HAProxy's
-    /// `http-reuse safe` has the same rule.
+    /// `http-reuse safe` has this rule for all methods.
     const fn must_not_be_lost(&self) -> bool {
         self.policy.is_first && !self.facts.method.is_idempotent()
     }

@@ -67,18 +67,18 @@ pub(crate) fn refused_for_tests(name: &'static str, parts: u32) -> Result<(), Ke
         "whole" => parts & parts::ALL & !parts::CUT_V6 == parts::SHIELD | parts::SERVICES && name.starts_with("l4_"),
         "cut_ipv6" => parts & parts::CUT_V6 != 0 && name.starts_with("cut_"),
         word => match word.split_once('@') {
-            Some((slow, file)) => {
+            Some((slow, file)) if slow == name => {
                 tracing::warn!(
                     name,
                     file,
                     "SIGNALBOX_REFUSE has the load of a program wait for a file."
                 );
-                while slow == name && !Path::new(file).exists() {
+                while !Path::new(file).exists() {
                     std::thread::sleep(Duration::from_millis(10));
                 }
                 false
             }
-            None => word == name,
+            _ => word == name,
         },
     };
     if list.split(',').any(part) {

@@ -30,7 +30,7 @@ use crate::kernel::{Cut, interfaces};
 use crate::state::Shared;
 use crate::state::sync::{HandOverRequest, PeerState, PlannedMove, Rejection};
 
-/// Time limit for other nodes to confirm a hand-over. A node that says nothing for as long is not connected any more. The
+/// Time limit for other nodes to be connected and to confirm a hand-over. A node that says nothing for as long is not connected any more. The
 /// kernel of a node whose containers' network namespaces are being removed takes a second and more to change a route.
 const TELL_TIMEOUT: Duration = SILENCE_TIMEOUT;
 const TELL_INTERVAL: Duration = Duration::from_millis(5);
@@ -177,10 +177,10 @@ async fn hand_over(node: &Node, group: &str, period: Duration) -> Result<Vec<Str
     for peer in &peers {
         peer.state.knows_hand_over.store(false, Relaxed);
     }
-    let (began, mut tries) = (Instant::now(), 0);
+    let (asked, mut tries) = (Instant::now(), 0);
     while !peers.iter().all(|peer| knows(&peer.state)) && began.elapsed() < TELL_TIMEOUT {
         // A connection may end before it has delivered the message. A node that gets it twice does the same again.
-        if began.elapsed() >= REPEAT_INTERVAL * tries {
+        if asked.elapsed() >= REPEAT_INTERVAL * tries {
             tries += 1;
             for peer in peers.iter().filter(|peer| !knows(&peer.state)) {
                 peer.queue.add_move(message(seconds, moved.clone()));

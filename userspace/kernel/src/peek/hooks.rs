@@ -87,7 +87,7 @@ impl PeekHooks {
     /// Returns how many were detached.
     pub(super) fn replace_orphans(&mut self, outlives: bool) -> io::Result<usize> {
         if let Err(error) = retire_orphans(&self.pins) {
-            tracing::warn!(%error, "A program that an earlier process has left does not stop before it is detached.");
+            tracing::warn!(%error, "A program that an earlier process has left took new clients until it was detached.");
         }
         let detached = detach_orphans()?;
         self.may_pin = true;
@@ -102,8 +102,11 @@ impl PeekHooks {
     }
 
     fn follow_pins(&mut self, outlives: bool) {
-        if self.may_pin {
-            self.pin_maps(outlives);
+        if self.may_pin && !outlives {
+            for name in orphan::MAPS {
+                // There may be none.
+                let _ = std::fs::remove_file(self.pins.path(name));
+            }
         }
         let indices: Vec<u32> = self.attached.keys().copied().collect();
         for index in indices {
@@ -121,23 +124,18 @@ impl PeekHooks {
         }
     }
 
-    /// Pins the maps with which the next process ends the work of this program, or removes the pins.
-    fn pin_maps(&self, outlives: bool) {
+    /// Pins the maps with which the next process has this program take no new clients.
+    fn pin_maps(&self) -> Result<(), KernelError> {
         for name in orphan::MAPS {
             let path = self.pins.path(name);
-            if !outlives {
-                let _ = std::fs::remove_file(path);
-                continue;
-            }
             let Some(Map::LpmTrie(map) | Map::Array(map)) = self.ebpf.as_ref().and_then(|ebpf| ebpf.map(name)) else {
-                continue;
+                return Err(KernelError::NoMap(name));
             };
-            if !path.exists()
-                && let Err(error) = map.pin(&path)
-            {
-                tracing::warn!(%error, name, "A map of the kernel peek could not be pinned.");
+            if !path.exists() {
+                map.pin(&path).map_err(|error| pin_error(&error))?;
             }
         }
+        Ok(())
     }
 
     fn pin(&mut self, index: u32) -> Result<(), KernelError> {
@@ -148,6 +146,7 @@ impl PeekHooks {
             link
         } else {
             // A link that cannot be pinned is dropped; the next pass attaches it again.
+            self.pin_maps()?;
             let pinned = link.link.pin(self.path(index)).map_err(|error| pin_error(&error))?;
             PeekLink {
                 link: pinned.into(),

@@ -26,7 +26,8 @@ const CONFIG: &str = "PEEK_CONFIG";
 /// Time for hosts to answer the connections that an orphan has begun. Only its own maps have their first data.
 const LAST_ANSWERS_INTERVAL: Duration = Duration::from_millis(100);
 
-/// Leaves new clients of orphans of this version to the program after them, and waits for the hosts of those before.
+/// Has programs that an earlier process of this version has left take no new clients: the program after them does. Waits
+/// while hosts answer the connections that they have begun.
 pub(super) fn retire_orphans(pins: &Pins) -> io::Result<()> {
     let [bindings, config] = MAPS.map(|name| pins.path(name));
     if !config.exists() {
@@ -52,7 +53,7 @@ pub fn detach_orphans() -> io::Result<usize> {
     for pin in &orphans {
         std::fs::remove_file(pin)?;
         for name in MAPS {
-            // There is none after the first link, and none of an earlier version.
+            // Removed with the first link; programs before this one pinned none.
             let _ = std::fs::remove_file(pin.with_file_name(name));
         }
     }

@@ -77,7 +77,7 @@ fn a_process_ends_while_the_kernel_checks_its_program() {
     assert_eq!(sb.proc.exit_code(SOON), 0);
 }
 
-/// Its workers would serve by sockets what the process before still cuts.
+/// A successor that listened earlier would serve connections by sockets that its predecessor cuts.
 #[lab_test]
 fn a_successor_listens_when_its_program_is_there() {
     if cut::lenient() || peeks_in_userspace() {
