@@ -68,7 +68,7 @@ static CUT_FLOW_ENDED: RingBuf = RingBuf::pinned(ENDED_RING_BYTES, 0);
 /// - Entry: family, port and address prefix -> listener, protocol, number of an address that moves
 /// - Writer: datapath/kernel_peek.rs through kernel/src/peek.rs
 /// - Reader: peek_in, for every packet of no cut flow
-/// - Size: 16384; pinned where the program outlives its process
+/// - Size: 16384; not declared as pinned: `kernel/src/peek/orphan.rs` pins it where the program outlives its process
 #[map]
 pub static PEEK_BINDINGS: LpmTrie<SteerKey, PeekBinding> =
     LpmTrie::with_max_entries(MAX_PEEK_BINDINGS, BPF_F_NO_PREALLOC);
@@ -233,7 +233,7 @@ pub static PEEK_LIMITS: HashMap<u32, PeekLimits> = HashMap::with_max_entries(MAX
 /// - Entry: 0 -> key of the cookies, shares of flows and ports, tick until which userspace counts as alive
 /// - Writer: kernel/src/peek.rs, every half second
 /// - Reader: peek_in
-/// - Size: 1; pinned where the program outlives its process
+/// - Size: 1; not declared as pinned: `kernel/src/peek/orphan.rs` pins it where the program outlives its process
 #[map]
 pub static PEEK_CONFIG: Array<PeekConfig> = Array::with_max_entries(1, 0);
 
