@@ -18,5 +18,5 @@ mod parts;
 const OUTLIVES_PROCESS: bool = true;
 /// Whether this object's programs record handshakes, and so own the map.
 const RECORDS_HANDSHAKES: bool = true;
-/// Loops over parts of a packet: these programs run on kernels without `bpf_iter_num` (6.4).
+/// Loops over parts of a packet: these programs run on kernels without `bpf_loop` (5.17).
 use signalbox_common::net::bounded_loop::CountedLoop as PacketLoop;

@@ -21,5 +21,5 @@ const OUTLIVES_PROCESS: bool = true;
 /// Whether this object's programs record handshakes. Object `cut_through` does. Where tier `cut` is loaded, userspace
 /// replaces this object's map by that one's.
 const RECORDS_HANDSHAKES: bool = false;
-/// Loops over parts of a packet: these programs run on kernels without `bpf_iter_num` (6.4).
+/// Loops over parts of a packet: these programs run on kernels without `bpf_loop` (5.17).
 use signalbox_common::net::bounded_loop::CountedLoop as PacketLoop;

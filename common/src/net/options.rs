@@ -1,6 +1,9 @@
 //! TCP options, one after the other (RFC 9293, section 3.2).
 
-use super::{BoundedLoop as _, Buffer};
+use super::{
+    Buffer,
+    bounded_loop::{BoundedLoop as _, Round},
+};
 
 /// Maximum segment size; SYN only.
 pub const MSS: u8 = 2;
@@ -41,20 +44,34 @@ pub fn walk<B: Buffer + ?Sized, V: OptionVisitor<B>>(
     len: u32,
     visitor: &mut V,
 ) -> Option<()> {
-    let mut offset = packet.hide_from_verifier(0);
-    let mut options = B::Loop::NEW;
-    options.begin(MAX_OPTIONS);
-    while options.next() {
+    let mut options = WalkRounds {
+        offset: packet.hide_from_verifier(0),
+        packet,
+        visitor,
+        start,
+        len,
+    };
+    B::Loop::repeat(MAX_OPTIONS, &mut options);
+    (options.offset != STOPPED && options.offset >= len).then_some(())
+}
+
+struct WalkRounds<'a, B: ?Sized, V> {
+    packet: &'a mut B,
+    visitor: &'a mut V,
+    start: u32,
+    offset: u32,
+    len: u32,
+}
+
+impl<B: Buffer + ?Sized, V: OptionVisitor<B>> Round for WalkRounds<'_, B, V> {
+    #[inline(always)]
+    fn round(&mut self) -> bool {
         // 40 at most.
-        offset = packet.hide_from_verifier(offset) & 63;
-        let len = packet.hide_from_verifier(len);
-        offset = step(packet, start, offset, len, visitor).unwrap_or(STOPPED);
-        if offset >= STOPPED {
-            break;
-        }
+        let offset = self.packet.hide_from_verifier(self.offset) & 63;
+        let len = self.packet.hide_from_verifier(self.len);
+        self.offset = step(self.packet, self.start, offset, len, self.visitor).unwrap_or(STOPPED);
+        self.offset < STOPPED
     }
-    options.end();
-    (offset != STOPPED && offset >= len).then_some(())
 }
 
 /// Visits the option at `offset`. Returns the offset of the next one, or [`OVER`].

@@ -110,20 +110,6 @@ pub mod protocol {
 /// Operand of the call of the kernel function `bpf_sk_assign_tcp_reqsk`, which userspace replaces: a number that no
 /// helper has.
 pub const KFUNC_ASSIGN_REQUEST: u32 = 0x5b0c_0001;
-/// Operand of the call of `bpf_iter_num_new`.
-pub const KFUNC_LOOP_NEW: u32 = 0x5b0c_0002;
-/// Operand of the call of `bpf_iter_num_next`.
-pub const KFUNC_LOOP_NEXT: u32 = 0x5b0c_0003;
-/// Operand of the call of `bpf_iter_num_destroy`.
-pub const KFUNC_LOOP_DESTROY: u32 = 0x5b0c_0004;
-
-/// Functions of the kernel that the object calls, by the operands that stand for them.
-pub const KERNEL_FUNCTIONS: [(&str, u32); 4] = [
-    ("bpf_sk_assign_tcp_reqsk", KFUNC_ASSIGN_REQUEST),
-    ("bpf_iter_num_new", KFUNC_LOOP_NEW),
-    ("bpf_iter_num_next", KFUNC_LOOP_NEXT),
-    ("bpf_iter_num_destroy", KFUNC_LOOP_DESTROY),
-];
 
 /// Value of `PEEK_BINDINGS`: the listener of an address and port.
 #[repr(C)]
@@ -413,24 +399,25 @@ pub struct PeekLeast {
     pub turn: u32,
     /// Number of hosts compared.
     pub compared: u32,
-    padding: u32,
+    /// Tick at which the search began. In memory: programs have little stack.
+    pub began: u32,
 }
 
 impl PeekLeast {
     /// No host yet.
     pub const NONE: u32 = u32::MAX;
 
-    /// A search that begins with the host of a turn.
+    /// A search that begins with the host of a turn, at a tick.
     #[inline(always)]
     #[must_use]
-    pub const fn new(turn: u32) -> Self {
+    pub const fn new(turn: u32, began: u32) -> Self {
         Self {
             load: 0,
             weight: 1,
             host: Self::NONE,
             turn,
             compared: 0,
-            padding: 0,
+            began,
         }
     }
 
@@ -508,8 +495,12 @@ pub struct PeekCursor {
     pub port: u32,
     /// Payload to be used next.
     pub payload: u32,
-    /// Always zero.
-    pub _pad: u32,
+    /// Jump to the next try, of the search that goes on.
+    pub stride: u32,
+    /// Flow or port that the search has claimed.
+    pub claimed: u32,
+    /// Number of nodes that share the ports.
+    pub nodes: u32,
 }
 
 const _: () = assert!(size_of::<PeekBinding>() == 6);

@@ -3,7 +3,10 @@
 use aya_ebpf::{helpers::bpf_get_prandom_u32, maps::lpm_trie::Key};
 use signalbox_common::{
     hash,
-    net::{BoundedLoop as _, atomic},
+    net::{
+        atomic,
+        bounded_loop::{BoundedLoop as _, Round},
+    },
     peek::abi::{
         CLIENT_FIXED_BITS, CLIENT_IS_ROUTED, MAGLEV_SLOTS, MAX_CLUSTER_HOSTS, MAX_PEEK_ROUTES, MAX_ROUTE_CLUSTERS,
         MAX_TURNS, PeekClient, PeekClientKey, PeekCluster, PeekConfig, PeekHost, PeekLeast, PeekReading, PeekRoute,
@@ -181,27 +184,37 @@ fn random_host(cluster: &PeekCluster) -> Option<u32> {
 }
 
 /// The host with the fewest connections for its weight. Among equals, hosts get turns from `first` on.
-#[inline(always)]
+#[inline(never)]
 fn least_loaded(cluster: &PeekCluster, first: u32, reading: &mut PeekReading) -> Option<u32> {
-    let now = tick();
-    reading.least = PeekLeast::new(first);
-    let mut hosts = KernelLoop::NEW;
-    hosts.begin(MAX_CLUSTER_HOSTS as u32);
-    while hosts.next() {
-        if reading.least.compared >= cluster.turns {
-            break;
+    reading.least = PeekLeast::new(first, tick());
+    let mut hosts = HostRounds { cluster, reading };
+    KernelLoop::repeat(MAX_CLUSTER_HOSTS as u32, &mut hosts);
+    let host = hosts.reading.least.host;
+    (host != PeekLeast::NONE).then_some(host)
+}
+
+struct HostRounds<'a> {
+    cluster: &'a PeekCluster,
+    reading: &'a mut PeekReading,
+}
+
+impl Round for HostRounds<'_> {
+    #[inline(always)]
+    fn round(&mut self) -> bool {
+        let least = &mut self.reading.least;
+        if least.compared >= self.cluster.turns {
+            return false;
         }
-        compare(cluster, now, &mut reading.least);
-        reading.least.next(cluster.turns);
-        forget(reading);
+        compare(self.cluster, least);
+        least.next(self.cluster.turns);
+        forget(self.reading);
+        true
     }
-    hosts.end();
-    (reading.least.host != PeekLeast::NONE).then_some(reading.least.host)
 }
 
 /// Compares the host of the next turn with the least loaded one so far.
 #[inline(always)]
-fn compare(cluster: &PeekCluster, now: u32, least: &mut PeekLeast) -> Option<()> {
+fn compare(cluster: &PeekCluster, least: &mut PeekLeast) -> Option<()> {
     let turn = hide_from_compiler(least.turn) as usize;
     if turn >= MAX_CLUSTER_HOSTS {
         return None;
@@ -209,7 +222,7 @@ fn compare(cluster: &PeekCluster, now: u32, least: &mut PeekLeast) -> Option<()>
     let index = u32::from(cluster.turn[turn]);
     // SAFETY: an element of the array; numbers are read one by one.
     let host = unsafe { &*PEEK_HOSTS.get_ptr(index)? };
-    if is_fit(host, now) {
+    if is_fit(host, least.began) {
         least.compare(index, load(host)? + 1, host.weight);
     }
     Some(())

@@ -1,9 +1,14 @@
 //! Entries of the flow table and source ports that a CPU claims for a new connection.
 
+use core::marker::PhantomData;
+
 use aya_ebpf::{helpers::bpf_get_smp_processor_id, programs::TcContext};
 use signalbox_common::{
     cut::flow::state,
-    net::{BoundedLoop as _, Tuple, atomic},
+    net::{
+        Tuple, atomic,
+        bounded_loop::{BoundedLoop as _, Round},
+    },
     peek::abi::{PeekConfig, PeekCursor},
 };
 
@@ -13,86 +18,124 @@ use super::{
     pass_up::{find_socket, socket},
     release::reclaim,
 };
-use crate::{
-    cut::skb::{Family, tick},
-    packet_view::hide_from_verifier,
-};
+use crate::cut::skb::{Family, tick};
 
 /// Entries, and ports, that are tried for one connection.
 const MAX_CLAIMS: u32 = 8;
 /// Factor by which each try jumps farther than the one before: entries claimed together are next to each other.
 const STRIDE_FACTOR: u32 = 4;
-/// Longest jump of a try: a mask, so that the verifier knows its bound in each round.
-const MAX_STRIDE: u32 = 0xffff;
-const _: () = assert!(STRIDE_FACTOR.pow(MAX_CLAIMS - 1) <= MAX_STRIDE);
+const _: () = assert!(STRIDE_FACTOR.pow(MAX_CLAIMS - 1) <= 0xffff);
 /// Neither an entry nor a port: all that were tried are in use.
-const NOT_CLAIMED: u32 = u32::MAX;
+pub const NOT_CLAIMED: u32 = u32::MAX;
 
-/// Claims an entry of the flow table.
+/// Begins a search.
 #[inline(always)]
-pub fn claim_flow(config: &PeekConfig, cursor: &mut PeekCursor) -> Option<u32> {
-    // SAFETY: reads a number.
-    let cpu = unsafe { bpf_get_smp_processor_id() };
-    if config.flows == 0 || cpu >= config.cpus {
-        return None;
-    }
-    let is_orphaned = u32::from(config.is_orphaned(tick()));
-    let mut stride = hide_from_verifier(1, cursor.flow) & MAX_STRIDE;
-    let mut claimed = hide_from_verifier(NOT_CLAIMED, cursor.flow);
-    let mut tries = KernelLoop::NEW;
-    tries.begin(MAX_CLAIMS);
-    while tries.next() {
-        let index = config.first_flow + cpu * config.flows + cursor.flow % config.flows;
-        cursor.flow = cursor.flow.wrapping_add(stride);
-        stride = hide_from_verifier(stride * STRIDE_FACTOR, cursor.flow) & MAX_STRIDE;
-        if claim_entry(index, is_orphaned) != 0 {
-            claimed = index;
-            break;
-        }
-    }
-    tries.end();
-    (claimed != NOT_CLAIMED).then_some(claimed)
+const fn begin(cursor: &mut PeekCursor) {
+    cursor.stride = 1;
+    cursor.claimed = NOT_CLAIMED;
 }
 
-/// Claims one entry; 0 where a flow has it. A function of its own, as those below: see `read::step_request`.
+/// Has the next try jump farther than the last one.
+#[inline(always)]
+const fn jump(cursor: &mut PeekCursor) -> u32 {
+    let stride = cursor.stride;
+    cursor.stride = stride * STRIDE_FACTOR;
+    stride
+}
+
+/// Claims an entry of the flow table, or [`NOT_CLAIMED`]. A function of its own: `connect` needs the stack.
 #[inline(never)]
-fn claim_entry(index: u32, is_orphaned: u32) -> u32 {
-    let Some(flow) = CUT_FLOWS.get_ptr_mut(index) else {
-        return 0;
-    };
-    if is_orphaned != 0 {
-        reclaim(index);
+pub fn claim_flow(config: &PeekConfig, cursor: &mut PeekCursor) -> u32 {
+    begin(cursor);
+    let mut tries = FlowRounds { config, cursor };
+    KernelLoop::repeat(MAX_CLAIMS, &mut tries);
+    tries.cursor.claimed
+}
+
+struct FlowRounds<'a> {
+    config: &'a PeekConfig,
+    cursor: &'a mut PeekCursor,
+}
+
+impl Round for FlowRounds<'_> {
+    #[inline(always)]
+    fn round(&mut self) -> bool {
+        let (config, cursor) = (self.config, &mut *self.cursor);
+        // SAFETY: reads a number.
+        let cpu = unsafe { bpf_get_smp_processor_id() };
+        // A CPU without a share claims nothing; neither does one whose share is empty.
+        let Some(place) = cursor.flow.checked_rem(config.flows).filter(|_| cpu < config.cpus) else {
+            return false;
+        };
+        let index = config.first_flow + cpu * config.flows + place;
+        cursor.flow = cursor.flow.wrapping_add(jump(cursor));
+        if config.is_orphaned(tick()) {
+            reclaim(index);
+        }
+        if claim_entry(index) {
+            cursor.claimed = index;
+            return false;
+        }
+        true
     }
+}
+
+/// Claims one entry; false where a flow has it.
+#[inline(always)]
+fn claim_entry(index: u32) -> bool {
+    let Some(flow) = CUT_FLOWS.get_ptr_mut(index) else {
+        return false;
+    };
     // SAFETY: an element of the array, changed atomically.
     let state = unsafe { &mut (*flow).state };
-    u32::from(atomic::exchange(state, state::FREE, state::ALLOCATED))
+    atomic::exchange(state, state::FREE, state::ALLOCATED)
 }
 
-/// Claims a source port that neither a flow to the host nor a socket has; completes the tuple of the host's packets.
-/// Several nodes share the ports: each has those of its remainder.
-#[inline(always)]
+/// Claims a source port that neither a flow to the host nor a socket has, or [`NOT_CLAIMED`]; completes the tuple of the
+/// host's packets. `cursor.nodes` nodes share the ports: each has those of its remainder.
+#[inline(never)]
 pub fn claim_free_port<F: Family>(
     ctx: &TcContext,
     config: &PeekConfig,
     cursor: &mut PeekCursor,
     arriving: &mut Tuple,
-    nodes: u32,
     flow: u32,
-) -> Option<u32> {
-    // SAFETY: reads a number.
-    let cpu = unsafe { bpf_get_smp_processor_id() };
-    if config.ports == 0 || cpu >= config.cpus {
-        return None;
-    }
-    let host_port = arriving.ports;
-    let mut stride = hide_from_verifier(1, cursor.port) & MAX_STRIDE;
-    let mut claimed = hide_from_verifier(NOT_CLAIMED, cursor.port);
-    let mut tries = KernelLoop::NEW;
-    tries.begin(MAX_CLAIMS);
-    while tries.next() {
-        let mut port = config.first_port + cpu * config.ports + cursor.port.wrapping_mul(nodes) % config.ports;
-        cursor.port = cursor.port.wrapping_add(stride);
-        stride = hide_from_verifier(stride * STRIDE_FACTOR, cursor.port) & MAX_STRIDE;
+) -> u32 {
+    begin(cursor);
+    let mut tries = PortRounds::<F> {
+        ctx,
+        config,
+        cursor,
+        arriving,
+        flow,
+        family: PhantomData,
+    };
+    KernelLoop::repeat(MAX_CLAIMS, &mut tries);
+    tries.cursor.claimed
+}
+
+struct PortRounds<'a, F> {
+    ctx: &'a TcContext,
+    config: &'a PeekConfig,
+    cursor: &'a mut PeekCursor,
+    arriving: &'a mut Tuple,
+    flow: u32,
+    family: PhantomData<F>,
+}
+
+impl<F: Family> Round for PortRounds<'_, F> {
+    #[inline(always)]
+    fn round(&mut self) -> bool {
+        let (config, cursor) = (self.config, &mut *self.cursor);
+        let nodes = cursor.nodes;
+        // SAFETY: reads a number.
+        let cpu = unsafe { bpf_get_smp_processor_id() };
+        let place = cursor.port.wrapping_mul(nodes).checked_rem(config.ports);
+        let Some(place) = place.filter(|_| cpu < config.cpus) else {
+            return false;
+        };
+        let mut port = config.first_port + cpu * config.ports + place;
+        cursor.port = cursor.port.wrapping_add(jump(cursor));
         if nodes > 1 {
             port = port - port % nodes + config.slot;
             if port < config.first_port {
@@ -102,21 +145,20 @@ pub fn claim_free_port<F: Family>(
             }
         }
         port &= 0xffff;
-        arriving.ports = host_port | port;
-        if claim_tuple::<F>(ctx, arriving, flow) != 0 {
-            claimed = port;
-            break;
+        self.arriving.ports = self.arriving.ports & 0xffff_0000 | port;
+        if claim_tuple::<F>(self.ctx, self.arriving, self.flow) {
+            cursor.claimed = port;
+            return false;
         }
+        true
     }
-    tries.end();
-    (claimed != NOT_CLAIMED).then_some(claimed)
 }
 
-/// Claims the source port of a tuple of a host's packets; 0 where the port is in use.
-#[inline(never)]
-fn claim_tuple<F: Family>(ctx: &TcContext, arriving: &Tuple, flow: u32) -> u32 {
+/// Claims the source port of a tuple of a host's packets; false where the port is in use.
+#[inline(always)]
+fn claim_tuple<F: Family>(ctx: &TcContext, arriving: &Tuple, flow: u32) -> bool {
     let is_free = is_free_tuple(arriving) && find_socket::<F>(ctx, arriving) == socket::NONE;
-    u32::from(is_free && claim_port(arriving.ports, flow))
+    is_free && claim_port(arriving.ports, flow)
 }
 
 /// Whether no flow has a tuple. A flow that has ended gives its tuple up.

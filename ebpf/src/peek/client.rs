@@ -43,9 +43,10 @@ use crate::{
 
 /// Bit of an IPv4 header (RFC 791): the packet must not be fragmented.
 const DONT_FRAGMENT: u16 = 0x4000;
-/// Destination's listener, if its connections are routed here.
-#[inline(always)]
-fn binding<F: Family>(segment: &Segment) -> Option<PeekBinding> {
+
+/// Destination's listener, if its connections are routed here. A function of its own: its callers need the stack.
+#[inline(never)]
+fn binding<F: Family>(segment: &Segment) -> Option<&'static PeekBinding> {
     let mut address = [0u8; 16];
     let mut i = 0;
     while i < 16 {
@@ -53,7 +54,7 @@ fn binding<F: Family>(segment: &Segment) -> Option<PeekBinding> {
         i += 1;
     }
     let key = SteerKey::new(segment.tcp.destination, F::VERSION, address);
-    PEEK_BINDINGS.get(&Key::new(STEER_FIXED_BITS + 128, key)).copied()
+    PEEK_BINDINGS.get(&Key::new(STEER_FIXED_BITS + 128, key))
 }
 
 /// Epoch of the cookies.
@@ -152,6 +153,21 @@ fn carried(segment: &Segment) -> Carried {
     }
 }
 
+/// Reads the options of a SYN; 0 where it has others than a cookie can answer. A function of its own: `answer` needs the
+/// stack.
+#[inline(never)]
+fn read_offer<F: Family>(ctx: &TcContext, segment: &Segment, offer: &mut SynOptions) -> u32 {
+    let (mut view, length) = (PacketView::current(ctx), segment.tcp.length - TCP_HEADER);
+    if options::walk(&mut view, F::TCP + TCP_HEADER, length, &mut KnownOptions).is_none() {
+        return 0;
+    }
+    match handshake::read_options(&mut view, F::TCP, &segment.tcp) {
+        Some(read) => *offer = read,
+        None => return 0,
+    }
+    1
+}
+
 #[inline(never)]
 fn answer<F: Family>(ctx: &TcContext, segment: &Segment, config: &PeekConfig) -> i32 {
     try_answer::<F>(ctx, segment, config).unwrap_or_else(|| exit(Reason::PeekSynPassed, PASS))
@@ -163,15 +179,16 @@ fn try_answer<F: Family>(ctx: &TcContext, segment: &Segment, config: &PeekConfig
     if F::VERSION == 6 && is_v4(&segment.tuple.source) {
         return None;
     }
-    let mut view = PacketView::current(ctx);
     let tcp = &segment.tcp;
-    options::walk(
-        &mut view,
-        F::TCP + TCP_HEADER,
-        tcp.length - TCP_HEADER,
-        &mut KnownOptions,
-    )?;
-    let mut offer = handshake::read_options(&mut view, F::TCP, tcp)?;
+    let mut offer = SynOptions {
+        mss: 0,
+        scale: 0,
+        offered: 0,
+        ts_val: 0,
+    };
+    if read_offer::<F>(ctx, segment, &mut offer) == 0 {
+        return None;
+    }
     offer.offered &= config.offers as u8;
     let checksum = segment.checksum::<F>(ctx, 0)?;
     if checksum == Checksum::Wrong {
@@ -299,9 +316,9 @@ pub fn on_segment<F: Family>(ctx: &TcContext, segment: &Segment) -> i32 {
     }
     hide_options(&PacketView::current(ctx), &mut check);
     if is_joined != 0 && check.standing == Standing::Later {
-        return parts::on_joined::<F>(ctx, segment, &check, &stamps, &binding);
+        return parts::on_joined::<F>(ctx, segment, &check, &stamps, binding);
     }
-    on_cookie::<F>(ctx, segment, &check, &stamps, &binding)
+    on_cookie::<F>(ctx, segment, &check, &stamps, binding)
 }
 
 /// Decides about a segment with a cookie, whose connection has no socket.

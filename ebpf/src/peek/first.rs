@@ -21,7 +21,7 @@ use signalbox_common::{
 use super::{
     DROP,
     choose::{choose, is_fit},
-    claim::{claim_flow, claim_free_port},
+    claim::{NOT_CLAIMED, claim_flow, claim_free_port},
     exit,
     frame::{self, Frame},
     hop,
@@ -255,13 +255,13 @@ fn begin<F: Family>(
     binding: PeekBinding,
     reading: &mut PeekReading,
 ) -> Option<(u32, *mut PendingFlow, u32)> {
-    let index = claim_flow(config, cursor)?;
+    let index = claim_flow(config, cursor);
     let flow = CUT_FLOWS.get_ptr_mut(index)?;
     let arriving = &mut reading.arriving;
     arriving.source = host.address;
     arriving.destination = host.local;
     arriving.ports = host.port << 16;
-    let mut nodes = if host.is_moving == 0 { 1 } else { config.nodes };
+    cursor.nodes = if host.is_moving == 0 { 1 } else { config.nodes };
     if binding.moving != 0 {
         let key = PeekSourceKey {
             moving: binding.moving.into(),
@@ -270,10 +270,11 @@ fn begin<F: Family>(
         // SAFETY: the value is copied at once.
         if let Some(source) = unsafe { PEEK_SOURCES.get(&key) } {
             arriving.destination = *source;
-            nodes = config.nodes;
+            cursor.nodes = config.nodes;
         }
     }
-    let Some(port) = claim_free_port::<F>(ctx, config, cursor, arriving, nodes, index) else {
+    let port = claim_free_port::<F>(ctx, config, cursor, arriving, index);
+    if port == NOT_CLAIMED {
         // SAFETY: aligned, whole; the entry is this CPU's.
         unsafe { (&raw mut (*flow).state).write_volatile(state::FREE) };
         return None;

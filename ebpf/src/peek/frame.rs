@@ -7,7 +7,10 @@ use aya_ebpf::{
 };
 use signalbox_common::{
     net::header::TCP_HEADER,
-    net::{BoundedLoop as _, Buffer as _},
+    net::{
+        Buffer as _,
+        bounded_loop::{BoundedLoop as _, Round},
+    },
     peek::abi::{HEAD_ROOM, MAX_PAYLOAD_BYTES, PeekPayload},
 };
 
@@ -178,39 +181,51 @@ pub const AFTER_HEAD: u32 = HEAD_ROOM as u32;
 /// four, or ends at the payload's end.
 #[inline(always)]
 pub fn payload_sum(payload: &mut PeekPayload, from: u32, length: u32) -> u16 {
-    let mut sum = 0;
-    let mut done = hide_from_verifier(0, length) & 4095;
-    let mut parts = KernelLoop::NEW;
-    parts.begin((AFTER_HEAD + MAX_PAYLOAD_BYTES).div_ceil(MAX_SUMMED_BYTES));
-    while parts.next() {
-        if done >= length {
-            break;
+    let mut parts = SumRounds {
+        payload,
+        from,
+        length,
+        done: hide_from_verifier(0, length) & 4095,
+        sum: 0,
+    };
+    KernelLoop::repeat((AFTER_HEAD + MAX_PAYLOAD_BYTES).div_ceil(MAX_SUMMED_BYTES), &mut parts);
+    // The kernel sums words in memory order.
+    u16::from_be(fold(u64::from(parts.sum)))
+}
+
+struct SumRounds<'a> {
+    payload: &'a mut PeekPayload,
+    from: u32,
+    length: u32,
+    done: u32,
+    sum: u32,
+}
+
+impl Round for SumRounds<'_> {
+    #[inline(always)]
+    fn round(&mut self) -> bool {
+        if self.done >= self.length {
+            return false;
         }
-        let left = length - done;
-        let mut part = (left + 3) & !3;
+        let mut part = (self.length - self.done + 3) & !3;
         if part > MAX_SUMMED_BYTES {
             part = MAX_SUMMED_BYTES;
         }
         let part = hide_from_compiler(part) & 1023;
-        if part > MAX_SUMMED_BYTES {
-            break;
-        }
-        let at = hide_from_compiler(from + done) & 4095;
-        if at > AFTER_HEAD + MAX_PAYLOAD_BYTES {
-            break;
+        let at = hide_from_compiler(self.from + self.done) & 4095;
+        if part > MAX_SUMMED_BYTES || at > AFTER_HEAD + MAX_PAYLOAD_BYTES {
+            return false;
         }
         // SAFETY: `at + part` is within the head and the room after it.
-        let sum_so_far = unsafe {
-            let start = payload.from_head(at);
-            bpf_csum_diff(core::ptr::null_mut(), 0, start.cast(), part, sum)
+        let sum = unsafe {
+            let start = self.payload.from_head(at);
+            bpf_csum_diff(core::ptr::null_mut(), 0, start.cast(), part, self.sum)
         };
-        sum = sum_so_far as u32;
+        self.sum = sum as u32;
         // The mask gives the verifier a bound in each round.
-        done = hide_from_verifier(done + MAX_SUMMED_BYTES, length) & 4095;
+        self.done = hide_from_verifier(self.done + MAX_SUMMED_BYTES, self.sum) & 4095;
+        true
     }
-    parts.end();
-    // The kernel sums words in memory order.
-    u16::from_be(fold(u64::from(sum)))
 }
 
 /// Turns the packet into the frame. `payload` is where `frame.from` and `frame.length` point into.

@@ -1,46 +1,25 @@
-//! Loops of the kernel (`bpf_iter_num`, kernel/bpf/bpf_iter.c, kernel 6.4): the verifier walks one round, and not each.
+//! Loops of the kernel (`bpf_loop`, kernel/bpf/bpf_iter.c, Linux 5.17), which calls a function for each round.
 //!
-//! The verifier stops there if a round leaves everything as the round before it did. A number that a round changes must
+//! The verifier walks a round until it leaves everything as the round before it did. A number that a round changes must
 //! be hidden from the verifier, or stored in a map.
 
-use core::mem::MaybeUninit;
+use core::ffi::c_void;
 
-use signalbox_common::{
-    net::BoundedLoop,
-    peek::abi::{KFUNC_LOOP_DESTROY, KFUNC_LOOP_NEW, KFUNC_LOOP_NEXT},
-};
+use aya_ebpf::helpers::generated::bpf_loop;
+use signalbox_common::net::bounded_loop::{BoundedLoop, Round};
 
-/// `struct bpf_iter_num` (include/uapi/linux/bpf.h).
-pub struct KernelLoop(MaybeUninit<u64>);
+pub struct KernelLoop;
 
 impl BoundedLoop for KernelLoop {
-    const NEW: Self = Self(MaybeUninit::uninit());
-
     #[inline(always)]
-    fn begin(&mut self, rounds: u32) {
-        // SAFETY: the number becomes the operand of a call instruction, which userspace completes; also below. The verifier
-        // refuses a program whose loops are not begun, gone through and ended in this order.
-        unsafe {
-            let new: unsafe extern "C" fn(*mut u64, i32, i32) -> i32 = core::mem::transmute(KFUNC_LOOP_NEW as usize);
-            new(self.0.as_mut_ptr(), 0, rounds as i32);
-        }
+    fn repeat<R: Round>(rounds: u32, state: &mut R) {
+        // SAFETY: the kernel calls the function with this context, during this call only.
+        unsafe { bpf_loop(rounds, round::<R> as *mut c_void, (&raw mut *state).cast(), 0) };
     }
+}
 
-    #[inline(always)]
-    fn next(&mut self) -> bool {
-        // SAFETY: as above.
-        unsafe {
-            let next: unsafe extern "C" fn(*mut u64) -> *mut i32 = core::mem::transmute(KFUNC_LOOP_NEXT as usize);
-            !next(self.0.as_mut_ptr()).is_null()
-        }
-    }
-
-    #[inline(always)]
-    fn end(&mut self) {
-        // SAFETY: as above.
-        unsafe {
-            let destroy: unsafe extern "C" fn(*mut u64) = core::mem::transmute(KFUNC_LOOP_DESTROY as usize);
-            destroy(self.0.as_mut_ptr());
-        }
-    }
+/// A round: other than 0 ends the loop.
+extern "C" fn round<R: Round>(_index: u64, state: *mut R) -> i64 {
+    // SAFETY: the pointer that `repeat` gave.
+    i64::from(unsafe { !(*state).round() })
 }

@@ -194,7 +194,7 @@ fn raise(cells: &Cells, sketch: u32) -> u64 {
 }
 
 /// Counts one less in a source's cells.
-#[inline(never)]
+#[inline(always)]
 fn lower(cells: &Cells, sketch: u32) {
     let mut row = 0;
     while row < ROWS {

@@ -21,7 +21,7 @@ use signalbox_common::{
     steer::SteerKey,
 };
 
-use super::frame::Frame;
+use super::{frame::Frame, segment::Segment};
 
 const BPF_F_MMAPABLE: u32 = 1 << 10;
 const BPF_F_NO_PREALLOC: u32 = 1;
@@ -245,6 +245,15 @@ pub static PEEK_CONFIG: Array<PeekConfig> = Array::with_max_entries(1, 0);
 /// - Size: 1, per CPU; not pinned
 #[map]
 pub static PEEK_CURSOR: PerCpuArray<PeekCursor> = PerCpuArray::with_max_entries(1, 0);
+
+/// The segment that has arrived: the stack has no room for it.
+///
+/// - Entry: 0 -> tuple, TCP header, length of its data
+/// - Writer: peek_in
+/// - Reader: peek_in
+/// - Size: 1, per CPU; not pinned
+#[map]
+pub static PEEK_SEGMENT: PerCpuArray<Segment> = PerCpuArray::with_max_entries(1, 0);
 
 /// The segment that is being made.
 ///

@@ -1,8 +1,9 @@
 //! TC program of the kernel peek: SYNs are answered by cookies, and first data is routed to a host. From the host's
 //! SYN-ACK on, a flow belongs to tier `cut`, whose program runs before this one and carries it.
 //!
-//! Decisions from bytes and numbers alone are in `signalbox_common::peek`. Minimum kernel: 6.9
-//! (`bpf_sk_assign_tcp_reqsk`, net/core/filter.c), for connections that are passed up.
+//! Decisions from bytes and numbers alone are in `signalbox_common::peek`. Minimum kernel: 5.17
+//! (`bpf_loop`). From 6.9 on the kernel makes the sockets of connections that are passed up
+//! (`bpf_sk_assign_tcp_reqsk`, net/core/filter.c).
 
 mod burst;
 mod choose;
@@ -42,6 +43,7 @@ use crate::{
     cut::skb::{ETH_HEADER, Family, IPV4, IPV6, PacketView, TCP, V4, V6, context_field, read_tuple},
     packet_view::is_of_vlan,
 };
+use maps::PEEK_SEGMENT;
 use segment::Segment;
 
 /// Action that leaves the packet to the next program, or to the kernel (`TCX_NEXT`).
@@ -80,31 +82,35 @@ fn miss() -> i32 {
     exit(Reason::PeekMiss, PASS)
 }
 
-/// A function of its own for each family: the stack of both together is too large.
-#[inline(never)]
+#[inline(always)]
 fn decide<F: Family>(ctx: &TcContext) -> i32 {
-    let Some(segment) = parse::<F>(ctx) else {
+    let Some(segment) = PEEK_SEGMENT.get_ptr_mut(0) else {
         return miss();
     };
+    // SAFETY: this CPU's element.
+    let segment = unsafe { &mut *segment };
+    if parse::<F>(ctx, segment).is_none() {
+        return miss();
+    }
     match segment.tcp.flags & (SYN | ACK | RST) {
-        SYN => client::on_syn::<F>(ctx, &segment),
-        ACK => client::on_segment::<F>(ctx, &segment),
-        flags if flags == SYN | ACK => host::on_syn_ack::<F>(ctx, &segment),
-        flags if flags & RST != 0 => waiting::on_reset(&segment),
+        SYN => client::on_syn::<F>(ctx, segment),
+        ACK => client::on_segment::<F>(ctx, segment),
+        flags if flags == SYN | ACK => host::on_syn_ack::<F>(ctx, segment),
+        flags if flags & RST != 0 => waiting::on_reset(segment),
         _ => miss(),
     }
 }
 
 #[inline(always)]
-fn parse<F: Family>(ctx: &TcContext) -> Option<Segment> {
+fn parse<F: Family>(ctx: &TcContext, segment: &mut Segment) -> Option<()> {
     const MAX_TCP_HEADER: u32 = 60;
     let view = PacketView::new(ctx, F::TCP + MAX_TCP_HEADER);
     let is_plain = F::VERSION == 6 || (view.u8(ETH_HEADER)? == 0x45 && view.u16(ETH_HEADER + 6)? & 0x3fff == 0);
     if !is_plain || view.u8(F::PROTOCOL)? != TCP {
         return None;
     }
-    let tcp = Tcp::read(&view, F::TCP)?;
-    let tuple = read_tuple::<F, _>(&view, F::TCP)?;
-    let payload = F::payload_length(&view, ctx.len())?.checked_sub(tcp.length)?;
-    Some(Segment { tuple, tcp, payload })
+    segment.tcp = Tcp::read(&view, F::TCP)?;
+    segment.tuple = read_tuple::<F, _>(&view, F::TCP)?;
+    segment.payload = F::payload_length(&view, ctx.len())?.checked_sub(segment.tcp.length)?;
+    Some(())
 }

@@ -1,7 +1,7 @@
 //! Reading of first data: the name that it asks for.
 
 use signalbox_common::{
-    net::BoundedLoop as _,
+    net::bounded_loop::{BoundedLoop as _, Round},
     peek::{
         KernelPeek,
         abi::{PeekPayload, PeekReading, protocol},
@@ -20,7 +20,7 @@ pub fn forget(reading: &mut PeekReading) {
 }
 
 /// Reads the name; the outcome is a number of [`KernelPeek`].
-#[inline(never)]
+#[inline(always)]
 pub fn read_name(payload: &PeekPayload, reading: &mut PeekReading) -> u32 {
     if reading.name.protocol == protocol::HTTP {
         read_request(payload, reading)
@@ -32,43 +32,45 @@ pub fn read_name(payload: &PeekPayload, reading: &mut PeekReading) -> u32 {
 #[inline(never)]
 fn read_request(payload: &PeekPayload, reading: &mut PeekReading) -> u32 {
     reading.request = RequestReader::new();
-    let mut steps = KernelLoop::NEW;
-    steps.begin(request::MAX_STEPS);
-    while steps.next() {
-        if step_request(payload, reading) != KernelPeek::Open as u32 {
-            break;
-        }
-    }
-    steps.end();
-    reading.request.outcome()
+    let mut steps = RequestRounds { payload, reading };
+    KernelLoop::repeat(request::MAX_STEPS, &mut steps);
+    steps.reading.request.outcome()
 }
 
-/// A step, in a function of its own, as those below. At the end of a loop's round, verifiers before 6.18 compare
-/// registers that are not read any more. Those of a function are gone by then.
-#[inline(never)]
-fn step_request(payload: &PeekPayload, reading: &mut PeekReading) -> u32 {
-    reading.request.step(payload, &mut reading.name);
-    forget(reading);
-    reading.request.outcome()
+struct RequestRounds<'a> {
+    payload: &'a PeekPayload,
+    reading: &'a mut PeekReading,
+}
+
+impl Round for RequestRounds<'_> {
+    #[inline(always)]
+    fn round(&mut self) -> bool {
+        let reading = &mut *self.reading;
+        reading.request.step(self.payload, &mut reading.name);
+        forget(reading);
+        reading.request.outcome() == KernelPeek::Open as u32
+    }
 }
 
 #[inline(never)]
 fn read_hello(payload: &PeekPayload, reading: &mut PeekReading) -> u32 {
     reading.hello = HelloReader::new();
-    let mut steps = KernelLoop::NEW;
-    steps.begin(hello::MAX_STEPS);
-    while steps.next() {
-        if step_hello(payload, reading) != KernelPeek::Open as u32 {
-            break;
-        }
-    }
-    steps.end();
-    reading.hello.outcome()
+    let mut steps = HelloRounds { payload, reading };
+    KernelLoop::repeat(hello::MAX_STEPS, &mut steps);
+    steps.reading.hello.outcome()
 }
 
-#[inline(never)]
-fn step_hello(payload: &PeekPayload, reading: &mut PeekReading) -> u32 {
-    reading.hello.step(payload, &mut reading.name);
-    forget(reading);
-    reading.hello.outcome()
+struct HelloRounds<'a> {
+    payload: &'a PeekPayload,
+    reading: &'a mut PeekReading,
+}
+
+impl Round for HelloRounds<'_> {
+    #[inline(always)]
+    fn round(&mut self) -> bool {
+        let reading = &mut *self.reading;
+        reading.hello.step(self.payload, &mut reading.name);
+        forget(reading);
+        reading.hello.outcome() == KernelPeek::Open as u32
+    }
 }

@@ -2,7 +2,7 @@
 
 use aya_ebpf::maps::lpm_trie::Key;
 use signalbox_common::{
-    net::BoundedLoop as _,
+    net::bounded_loop::{BoundedLoop as _, Round},
     peek::{
         abi::{PeekReading, PeekRoute, PeekSuffix},
         name::{MAX_NAME_BYTES, NameReverser},
@@ -36,15 +36,19 @@ pub fn find(reading: &mut PeekReading) -> Option<*const PeekRoute> {
 #[inline(never)]
 fn turn_around(reading: &mut PeekReading) -> u32 {
     reading.reverser = NameReverser::new();
-    let mut steps = KernelLoop::NEW;
-    steps.begin(MAX_NAME_BYTES as u32 + 1);
-    while steps.next() {
+    let mut steps = NameRounds(reading);
+    KernelLoop::repeat(MAX_NAME_BYTES as u32 + 1, &mut steps);
+    steps.0.reverser.is_bad
+}
+
+struct NameRounds<'a>(&'a mut PeekReading);
+
+impl Round for NameRounds<'_> {
+    #[inline(always)]
+    fn round(&mut self) -> bool {
+        let reading = &mut *self.0;
         let goes_on = reading.reverser.step(&reading.name, &mut reading.suffix.suffix);
         forget(reading);
-        if !goes_on {
-            break;
-        }
+        goes_on
     }
-    steps.end();
-    reading.reverser.is_bad
 }

@@ -97,7 +97,7 @@ impl KernelError {
     /// Returns whether the kernel has refused a program although it has all functions that the program needs.
     #[must_use]
     pub fn is_unexpected_refusal(&self) -> bool {
-        matches!(self, Self::Refused { error, .. } if error.raw_os_error() != Some(libc::EOPNOTSUPP))
+        matches!(self, Self::Refused { reason, .. } if !crate::verifier::is_of_old_kernel(reason))
     }
 
     /// Returns whether another attempt would end in the same way, for as long as this kernel runs.

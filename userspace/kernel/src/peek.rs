@@ -21,9 +21,9 @@ use aya::maps::{Map, MapData, PerCpuArray, PerCpuValues, RingBuf};
 use aya::programs::{SchedClassifier, SocketFilter};
 use parking_lot::Mutex;
 use signalbox_common::peek::abi::{
-    KERNEL_FUNCTIONS, KFUNC_ASSIGN_REQUEST, MAX_PEEK_COUNTS, MAX_PEEK_HOSTS, PEEK_PAYLOADS_PER_CPU, PeekAbout,
-    PeekBinding, PeekClient, PeekCluster, PeekConfig, PeekCursor, PeekHost, PeekLimits, PeekMaglev, PeekName,
-    PeekRoute, PeekSourceKey, PeekWildcard,
+    KFUNC_ASSIGN_REQUEST, MAX_PEEK_COUNTS, MAX_PEEK_HOSTS, PEEK_PAYLOADS_PER_CPU, PeekAbout, PeekBinding, PeekClient,
+    PeekCluster, PeekConfig, PeekCursor, PeekHost, PeekLimits, PeekMaglev, PeekName, PeekRoute, PeekSourceKey,
+    PeekWildcard,
 };
 use signalbox_common::sketch::{CELLS, first_cell::ALL_CELLS};
 use signalbox_common::steer::SteerKey;
@@ -36,7 +36,6 @@ use crate::interfaces::Interface;
 use crate::map::{self, MapFd, MmapArray, RawMap};
 use crate::object::{KERNEL_PEEK, ObjectLoader, map_fd, program, refused_for_tests};
 use hooks::PeekHooks;
-use kernel_function::KernelFunctions;
 pub use orphan::{detach_orphans, has_orphans};
 pub use passed_up::{PassedUpConnection, PassedUpRing};
 
@@ -76,27 +75,28 @@ pub struct Peek {
     cpus: u32,
 }
 
-/// Returns the object, with the calls of the running kernel's functions completed. Fails where the kernel lacks one that
-/// the program cannot do without.
-pub fn linked_object() -> Result<Vec<u8>, KernelError> {
-    link_object().map(|(object, _)| object)
+/// Object of the kernel peek, for the running kernel.
+pub struct LinkedObject {
+    /// The ELF file.
+    pub bytes: Vec<u8>,
+    /// Whether the kernel makes sockets from cookies (6.9). Otherwise the program does not call that function.
+    makes_sockets: bool,
 }
 
-/// As [`linked_object`], and whether the kernel makes sockets from cookies.
-fn link_object() -> Result<(Vec<u8>, bool), KernelError> {
-    let functions = KernelFunctions::read()?;
-    let (mut object, mut makes_sockets) = (KERNEL_PEEK.to_vec(), true);
-    for (name, placeholder) in KERNEL_FUNCTIONS {
-        match functions.find(name) {
-            Ok(function) => kernel_function::link(&mut object, placeholder, function),
-            Err(_) if placeholder == KFUNC_ASSIGN_REQUEST => {
-                kernel_function::leave_out(&mut object, placeholder);
-                makes_sockets = false;
-            }
-            Err(error) => return Err(error),
-        }
+impl LinkedObject {
+    /// Completes the calls of a function of the kernel, or leaves them out.
+    #[must_use]
+    pub fn new() -> Self {
+        let mut bytes = KERNEL_PEEK.to_vec();
+        let makes_sockets = kernel_function::link(&mut bytes, "bpf_sk_assign_tcp_reqsk", KFUNC_ASSIGN_REQUEST);
+        Self { bytes, makes_sockets }
     }
-    Ok((object, makes_sockets))
+}
+
+impl Default for LinkedObject {
+    fn default() -> Self {
+        Self::new()
+    }
 }
 
 impl Peek {
@@ -111,7 +111,7 @@ impl Peek {
                 error: io::Error::from_raw_os_error(libc::EOPNOTSUPP),
             });
         }
-        let (object, makes_sockets) = link_object()?;
+        let linked = LinkedObject::new();
         let cpus = cpus_with_a_share();
         let flows = cut.table.programs_share().max(1);
         loader
@@ -121,7 +121,7 @@ impl Peek {
             .default_map_pin_directory(cut.pins.dir())
             .map_pin_path("CUT_HANDSHAKES", cut.pins.path("CUT_HANDSHAKES"))
             .override_global(parts::SYMBOL, &parts::ALL, false);
-        let mut ebpf = loader.load(&object)?;
+        let mut ebpf = loader.load(&linked.bytes)?;
         let hosts = mapped(&ebpf, "PEEK_HOSTS", MAX_PEEK_HOSTS)?;
         let about = mapped(&ebpf, "PEEK_ABOUT", flows)?;
         scatter_cursors(&mut ebpf).map_err(failed("writing PEEK_CURSOR"))?;
@@ -147,7 +147,7 @@ impl Peek {
                 source: Box::new(e),
             })?,
             passed_up: Mutex::new(Some(passed_up)),
-            makes_sockets,
+            makes_sockets: linked.makes_sockets,
             unloaded: Mutex::new(Some(ebpf)),
             hooks: Mutex::new(PeekHooks::new(cut.pins.clone())),
             key: shared_key(cut).map_err(failed("sharing the key of cookies"))?,

@@ -5,8 +5,10 @@
 
 use std::collections::{HashMap, HashSet};
 use std::io;
-use std::os::fd::{AsRawFd as _, FromRawFd as _, OwnedFd};
+use std::os::fd::{AsRawFd as _, FromRawFd as _, OwnedFd, RawFd};
 
+use aya_obj::btf::FuncSecInfo;
+use aya_obj::generated::{bpf_func_info, bpf_insn};
 use aya_obj::maps::Map;
 use aya_obj::obj::{EbpfSectionKind, Object, ProgramSection};
 
@@ -17,6 +19,7 @@ use crate::map::{bpf, lift_memory_limit};
 const BPF_MAP_CREATE: libc::c_long = 0;
 const BPF_MAP_UPDATE_ELEM: libc::c_long = 2;
 const BPF_PROG_LOAD: libc::c_long = 5;
+const BPF_BTF_LOAD: libc::c_long = 18;
 const BPF_MAP_FREEZE: libc::c_long = 22;
 
 const BPF_MAP_TYPE_ARRAY: u32 = 2;
@@ -81,6 +84,7 @@ pub fn verdicts(object: &[u8], parts: u32) -> io::Result<Vec<ProgramVerdict>> {
     let parts = parts.to_ne_bytes();
     let constants = HashMap::from([(SYMBOL, (&parts[..], false))]);
     object.patch_map_data(constants).map_err(|e| invalid(&e))?;
+    let types = load_types(&mut object);
     let names: Vec<String> = object.maps.keys().cloned().collect();
     let mut maps = HashMap::new();
     for name in names {
@@ -109,6 +113,7 @@ pub fn verdicts(object: &[u8], parts: u32) -> io::Result<Vec<ProgramVerdict>> {
             kind,
             attach,
             instructions: &function.instructions,
+            types: types.as_ref().map(|types| (types.as_raw_fd(), &function.func_info)),
             license: program.license.to_bytes_with_nul(),
         };
         Ok(ProgramVerdict {
@@ -118,6 +123,16 @@ pub fn verdicts(object: &[u8], parts: u32) -> io::Result<Vec<ProgramVerdict>> {
         })
     };
     programs.into_iter().map(verdict).collect()
+}
+
+/// Gives the types of an object's functions to the kernel, which calls back only functions of known types. `None` where
+/// it takes none.
+fn load_types(object: &mut Object) -> Option<OwnedFd> {
+    let types = object.fixup_and_sanitize_btf(aya::features().btf()?).ok()??.to_bytes();
+    let mut attr = [types.as_ptr() as u64, 0, types.len() as u64, 0];
+    let fd = bpf(BPF_BTF_LOAD, &mut attr).ok()?;
+    // SAFETY: the kernel has just made it for us.
+    Some(unsafe { OwnedFd::from_raw_fd(fd as i32) })
 }
 
 /// Returns program type and attach type (`include/uapi/linux/bpf.h`).
@@ -136,7 +151,9 @@ struct ProgramLoad<'a> {
     name: &'a str,
     kind: u32,
     attach: u32,
-    instructions: &'a [aya_obj::generated::bpf_insn],
+    instructions: &'a [bpf_insn],
+    /// Descriptor of the object's types, and those of the program's functions.
+    types: Option<(RawFd, &'a FuncSecInfo)>,
     license: &'a [u8],
 }
 
@@ -156,6 +173,11 @@ struct LoadAttr {
     prog_name: [u8; 16],
     prog_ifindex: u32,
     expected_attach_type: u32,
+    prog_btf_fd: u32,
+    func_info_rec_size: u32,
+    func_info: u64,
+    func_info_cnt: u32,
+    _pad: u32,
 }
 
 impl ProgramLoad<'_> {
@@ -195,6 +217,13 @@ impl ProgramLoad<'_> {
             expected_attach_type: self.attach,
             ..LoadAttr::default()
         };
+        let functions = self.types.map(|(fd, functions)| (fd, functions.func_info_bytes()));
+        if let (Some((types, records)), Some((_, functions))) = (&functions, self.types) {
+            attr.prog_btf_fd = *types as u32;
+            attr.func_info_rec_size = size_of::<bpf_func_info>() as u32;
+            attr.func_info = records.as_ptr() as u64;
+            attr.func_info_cnt = functions.len() as u32;
+        }
         for (to, from) in attr.prog_name[..15].iter_mut().zip(self.name.as_bytes()) {
             *to = *from;
         }
@@ -239,6 +268,19 @@ pub(super) fn reason(log: &str) -> Option<String> {
         .collect::<Vec<_>>();
     said.reverse();
     (!said.is_empty()).then(|| said.join("; "))
+}
+
+/// Returns whether a refusal's reason is that the kernel is too old: it has no such helper, or no such instruction. A
+/// vendor's kernel may have them at a lower version.
+#[must_use]
+pub fn is_of_old_kernel(reason: &str) -> bool {
+    // The last one: before 5.13 the kernel called no function back.
+    let of_old = [
+        "invalid func unknown#",
+        "BPF_STX uses reserved fields",
+        "number of funcs in func_info",
+    ];
+    of_old.iter().any(|part| reason.starts_with(part))
 }
 
 /// Returns whether a line belongs to the walk (an instruction, the state of registers, figures) and not to the reason.

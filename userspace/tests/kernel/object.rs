@@ -16,7 +16,7 @@ use aya::programs::{Program, ProgramType, SkLookup};
 use aya::{Ebpf, EbpfLoader};
 use log::Level;
 use signalbox::kernel::object::{self, ObjectLoader};
-use signalbox::kernel::peek;
+use signalbox::kernel::peek::LinkedObject;
 use signalbox::kernel::pins::temporary::TemporaryPins;
 use signalbox_common::credit::{Credit, MAX_CREDITS, SockmapLeg};
 use signalbox_common::cut::flow::{
@@ -247,20 +247,16 @@ fn layer4() -> Vec<(&'static str, Shape)> {
 #[test]
 fn the_kernel_accepts_every_program_and_there_are_no_others() {
     in_own_namespace(|| {
-        // Kernels before 6.9 lack functions that it calls.
-        let kernel_peek = peek::linked_object().ok();
+        let kernel_peek = LinkedObject::new().bytes;
         let all = [
             (object::STEERING, &["sockmap_verdict", "steer"][..]),
             (object::CUT_THROUGH, &["cut_in", "cut_out"]),
+            (&kernel_peek, &["peek_hold", "peek_in"]),
             (object::LAYER4, &["l4_tc", "l4_tc_ip", "l4_xdp"]),
             (object::DECAP, &["l4_decap"]),
             (TESTING, &["bare_tx", "impair", "impair_return"]),
         ];
-        for (object, programs) in all.into_iter().chain(
-            kernel_peek
-                .as_deref()
-                .map(|object| (object, &["peek_hold", "peek_in"][..])),
-        ) {
+        for (object, programs) in all {
             let mut ebpf = load(object, &TemporaryPins::for_test_run().unwrap());
             let mut names: Vec<_> = ebpf.programs().map(|(name, _)| name.to_owned()).collect();
             names.sort();

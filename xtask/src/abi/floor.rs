@@ -16,26 +16,26 @@ pub(super) type Version = (u32, u32);
 /// The oldest kernel with all programs but those of [`OPTIONAL`]; `signalbox::kernel::version::OLDEST_KERNEL` is the same.
 const OLDEST: Version = (5, 14);
 
-/// Objects of which a part is left out on older kernels. From 6.6 to 6.8, the kernel peek is used without one call.
-const OPTIONAL: [(&str, Version); 1] = [("kernel_peek", (6, 9))];
-
-/// The oldest kernel that an object must load on.
-pub(super) fn oldest(object: &str) -> Version {
-    let optional = OPTIONAL.iter().find(|(name, _)| *name == object);
-    optional.map_or(OLDEST, |(_, version)| *version)
+/// An object that works without some features of newer kernels: which, and the oldest kernel that it must load on.
+struct Optional {
+    object: &'static str,
+    oldest: Version,
+    /// Requirements that userspace leaves out where the kernel lacks them.
+    left_out: &'static [&'static str],
 }
 
-/// Functions of the kernel (kfuncs) by their numbers in an object: `KERNEL_FUNCTIONS` of common/src/peek/abi.rs. The
+const OPTIONAL: [Optional; 1] = [Optional {
+    object: "kernel_peek",
+    oldest: (5, 17),
+    left_out: &["kernel function bpf_sk_assign_tcp_reqsk"],
+}];
+
+/// Functions of the kernel (kfuncs) by their numbers in an object: `KFUNC_ASSIGN_REQUEST` of common/src/peek/abi.rs. The
 /// numbers begin after those of all helpers.
-const KERNEL_FUNCTIONS: [(i32, &str, Version); 4] = [
-    (0x5b0c_0001, "bpf_sk_assign_tcp_reqsk", (6, 9)),
-    (0x5b0c_0002, "bpf_iter_num_new", (6, 4)),
-    (0x5b0c_0003, "bpf_iter_num_next", (6, 4)),
-    (0x5b0c_0004, "bpf_iter_num_destroy", (6, 4)),
-];
+const KERNEL_FUNCTIONS: [(i32, &str, Version); 1] = [(0x5b0c_0001, "bpf_sk_assign_tcp_reqsk", (6, 9))];
 
 /// Helpers by number, as in `enum bpf_func_id`.
-const HELPERS: [(i32, &str, Version); 39] = [
+const HELPERS: [(i32, &str, Version); 40] = [
     (1, "map_lookup_elem", (3, 19)),
     (2, "map_update_elem", (3, 19)),
     (3, "map_delete_elem", (3, 19)),
@@ -76,6 +76,7 @@ const HELPERS: [(i32, &str, Version); 39] = [
     (152, "redirect_neigh", (5, 10)),
     (160, "ktime_get_coarse_ns", (5, 11)),
     (163, "check_mtu", (5, 12)),
+    (181, "loop", (5, 17)),
 ];
 
 /// Map types by number, as in `enum bpf_map_type`.
@@ -148,9 +149,12 @@ impl Needs {
     }
 
     /// Lines about requirements that a kernel lacks.
-    pub(super) fn too_new(&self, oldest: Version) -> Vec<String> {
+    pub(super) fn too_new(&self, object: &str) -> Vec<String> {
+        let optional = OPTIONAL.iter().find(|optional| optional.object == object);
+        let (oldest, left_out) = optional.map_or((OLDEST, &[][..]), |optional| (optional.oldest, optional.left_out));
         let newer = self.all().filter(|(_, version)| *version > oldest);
         newer
+            .filter(|(name, _)| !left_out.contains(name))
             .map(|(name, (major, minor))| format!("{name} needs Linux {major}.{minor}"))
             .collect()
     }
@@ -236,15 +240,15 @@ mod tests {
                 ("instruction atomic or, and, exchange", (5, 12)),
             ]
         );
-        assert_eq!(needs.too_new(OLDEST), [""; 0]);
+        assert_eq!(needs.too_new("cut_through"), [""; 0]);
     }
 
     #[test]
     fn a_kernel_function_is_for_the_objects_that_may_lack_it() {
         let needs = needs(&[(BPF_CALL, 0, 0, 0x5b0c_0001)]).unwrap();
-        assert_eq!(needs.too_new(oldest("kernel_peek")), [""; 0]);
+        assert_eq!(needs.too_new("kernel_peek"), [""; 0]);
         assert_eq!(
-            needs.too_new(oldest("cut_through")),
+            needs.too_new("cut_through"),
             ["kernel function bpf_sk_assign_tcp_reqsk needs Linux 6.9"]
         );
     }
@@ -257,7 +261,7 @@ mod tests {
             ((0x3f, 0x21, 1, 0), "signed division"),
             ((0x06, 0, 0, 4), "long jump"),
         ] {
-            let new = needs(&[instruction]).unwrap().too_new(OLDEST);
+            let new = needs(&[instruction]).unwrap().too_new("cut_through");
             assert!(
                 new.len() == 1 && new[0].contains(name) && new[0].contains("6.6"),
                 "{name}: {new:?}"
@@ -265,7 +269,7 @@ mod tests {
         }
         let mut needs = Needs::default();
         needs.map(30, "bloom_filter").unwrap();
-        assert_eq!(needs.too_new(OLDEST), ["map type bloom_filter needs Linux 5.16"]);
+        assert_eq!(needs.too_new("cut_through"), ["map type bloom_filter needs Linux 5.16"]);
     }
 
     #[test]

@@ -39,12 +39,10 @@ pub(crate) fn run(args: &AbiArgs) -> Result<()> {
     let now = text(abi_version(&lib)?, &objects);
     print!("{now}");
     for (name, object) in &objects {
-        let oldest = floor::oldest(name);
-        let too_new = object.needs.too_new(oldest);
+        let too_new = object.needs.too_new(name);
         if !too_new.is_empty() {
-            let (major, minor) = oldest;
             bail!(
-                "the programs of {name} are to run on Linux {major}.{minor}, but {}",
+                "the programs of {name} are to run on older kernels, but {}",
                 too_new.join(", ")
             );
         }

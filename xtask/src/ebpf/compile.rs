@@ -9,7 +9,7 @@ use std::{
 use anyhow::{Context, Result, bail};
 
 use super::{
-    OBJECTS, Objects,
+    OBJECTS, Objects, strip,
     toolchain::{DEBIAN_RUSTC, Kind, Toolchain},
     wrapper,
 };
@@ -46,6 +46,7 @@ pub(super) fn build(toolchain: &Toolchain, root: &Path, features: &[&str]) -> Re
     let built = |name: &'static str| {
         let path = target_dir.join(TARGET).join("release").join(name);
         let object = fs::read(&path).with_context(|| format!("{} cannot be read", path.display()))?;
+        let object = strip::strip(&object)?;
         if let Some(found) = private_path(&object, &private) {
             bail!(
                 "object {name} names a path of this machine, {found}; add it to the remapped ones in \
@@ -81,6 +82,10 @@ fn flags(toolchain: &Toolchain, root: &Path) -> Result<Vec<String>> {
             text(&toolchain.sysroot)?
         ),
     ];
+    // Debian's sources of the library are a link.
+    if let Ok(real) = toolchain.sysroot.join("lib/rustlib/src/rust").canonicalize() {
+        flags.push(format!("--remap-path-prefix={}=/rust", text(&real)?));
+    }
     if let Some(home) = cargo_home() {
         flags.push(format!("--remap-path-prefix={}=/cargo", text(&home)?));
     }

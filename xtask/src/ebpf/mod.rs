@@ -9,6 +9,7 @@ mod compile;
 mod install;
 mod record;
 mod sources;
+mod strip;
 mod toolchain;
 pub(crate) mod wrapper;
 

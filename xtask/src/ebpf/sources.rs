@@ -9,11 +9,12 @@ use anyhow::{Context, Result};
 use sha2::{Digest, Sha256};
 
 /// Sources of the objects, files and folders.
-const SOURCES: [&str; 5] = [
+const SOURCES: [&str; 6] = [
     "common/Cargo.toml",
     "common/src",
     "ebpf/Cargo.lock",
     "ebpf/Cargo.toml",
+    "ebpf/build.rs",
     "ebpf/src",
 ];
 
@@ -74,6 +75,7 @@ mod tests {
             "common/src/lib.rs",
             "ebpf/Cargo.lock",
             "ebpf/Cargo.toml",
+            "ebpf/build.rs",
             "ebpf/src/steering.rs",
         ] {
             let path = root.join(file);

@@ -5,10 +5,11 @@ use crate::kernel::capabilities::{self, CapabilityUse};
 use crate::kernel::foreign;
 use crate::kernel::has_tcx;
 use crate::kernel::interfaces;
+use crate::kernel::l4;
 use crate::kernel::object::{self, ObjectLoader};
 use crate::kernel::packet_filter::PacketFilter;
+use crate::kernel::peek::LinkedObject;
 use crate::kernel::verifier::{self, LoadOutcome, ProgramVerdict, VerifierRefusal};
-use crate::kernel::{l4, peek};
 
 use super::{Finding, degraded, ok};
 
@@ -64,12 +65,13 @@ pub(super) fn examine() -> (Vec<Finding>, Vec<ProgramVerdict>) {
     (findings, verdicts.into_iter().chain(of_peek).collect())
 }
 
-/// Returns the verdict on the kernel peek's program. A kernel without the functions that it calls refuses it.
+/// Returns the verdict on the kernel peek's programs.
 fn kernel_peek_verdicts() -> Vec<ProgramVerdict> {
-    let refused = |why: String| {
+    let object = LinkedObject::new().bytes;
+    verifier::verdicts(&object, signalbox_common::parts::ALL).unwrap_or_else(|error| {
         let refusal = VerifierRefusal {
-            error: why.clone(),
-            reason: why,
+            error: error.to_string(),
+            reason: "the maps cannot be made".to_owned(),
             log: String::new(),
         };
         vec![ProgramVerdict {
@@ -77,16 +79,7 @@ fn kernel_peek_verdicts() -> Vec<ProgramVerdict> {
             size: 0,
             outcome: LoadOutcome::Refused(refusal),
         }]
-    };
-    if !has_tcx() {
-        return refused("this kernel has no tcx links (6.6)".to_owned());
-    }
-    let verdicts = peek::linked_object()
-        .map_err(|error| crate::sys::error_chain(&error))
-        .and_then(|object| {
-            verifier::verdicts(&object, signalbox_common::parts::ALL).map_err(|error| error.to_string())
-        });
-    verdicts.unwrap_or_else(refused)
+    })
 }
 
 /// Finds whether `datapath: { peek: auto }`, the default, routes connections in the kernel. Without it, only speed is
@@ -98,11 +91,13 @@ fn kernel_peek(verdicts: &[ProgramVerdict]) -> Finding {
         LoadOutcome::Accepted(_) => None,
     });
     match refusal {
-        // The kernel lacks something: the program was not even tried.
-        Some(VerifierRefusal { error, reason, .. }) if error == reason => {
+        Some(VerifierRefusal { reason, .. }) if verifier::is_of_old_kernel(reason) => {
             return ok(
                 what,
-                format!("not available, so new connections get sockets and are routed in userspace: {reason}"),
+                format!(
+                    "not available before Linux 5.17, so new connections get sockets and are routed in userspace: \
+                     {reason}"
+                ),
             );
         }
         Some(VerifierRefusal { error, reason, .. }) => {
@@ -304,8 +299,8 @@ mod tests {
             assert!(found.found.contains(reason), "{found:?}");
             found.standing
         };
-        let lacking = "this kernel has no tcx links (6.6)";
-        assert_eq!(verdict(lacking, lacking), CheckStatus::Ok);
+        let invalid = "Invalid argument (os error 22)";
+        assert_eq!(verdict(invalid, "invalid func unknown#181"), CheckStatus::Ok);
         assert_eq!(
             verdict("Permission denied (os error 13)", "R1 invalid mem access"),
             CheckStatus::Degraded
