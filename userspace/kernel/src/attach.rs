@@ -30,19 +30,28 @@ pub(crate) fn remove_other_filters(from: &[Interface], name: &str, side: TcAttac
     }
     for interface in from {
         for priority in (last + 1 - PRIORITY_COUNT..=last).filter(|&priority| priority != ours) {
-            // Usually there is no such filter: errors are ignored.
-            if let Ok(filter) = SchedClassifierLink::attached(&interface.name, side, priority, HANDLE, None) {
-                let gone = aya::programs::links::Link::detach(filter);
-                tracing::trace!(
-                    interface = interface.name,
-                    name,
-                    priority,
-                    ?gone,
-                    "A filter of another version."
-                );
-            }
+            // Usually there is no such filter.
+            let gone = remove_filter(interface, side, priority);
+            tracing::trace!(
+                interface = interface.name,
+                name,
+                priority,
+                gone,
+                "A filter of another version."
+            );
         }
     }
+}
+
+/// Removes our filter of a priority. Returns whether there was one.
+pub(crate) fn remove_filter(interface: &Interface, side: TcAttachType, priority: u16) -> bool {
+    SchedClassifierLink::attached(&interface.name, side, priority, HANDLE, None)
+        .is_ok_and(|filter| aya::programs::links::Link::detach(filter).is_ok())
+}
+
+/// Returns whether an interface has our filter of a priority.
+pub(crate) fn has_filter(index: u32, side: TcAttachType, priority: u16) -> bool {
+    attached::by_filter(index, side, priority, HANDLE.into())
 }
 
 pub(crate) fn link_name(index: u32, program: &str) -> String {
@@ -54,7 +63,7 @@ pub(crate) fn is_attached(index: u32, side: TcAttachType, priority: u16, pin: &P
     if has_tcx() {
         attached::by_link(pin, index)
     } else {
-        attached::by_filter(index, side, priority, HANDLE.into())
+        has_filter(index, side, priority)
     }
 }
 

@@ -8,7 +8,7 @@ use aya::programs::{SchedClassifier, TcAttachType};
 use crate::attach::{PRIORITY_COUNT, has_tcx};
 use crate::interfaces::Interface;
 use crate::netlink::Netlink;
-use crate::{cut, l4};
+use crate::{cut, l4, peek};
 
 /// Names of our programs in TC, of any version.
 const OURS: [&str; 5] = ["l4_tc", "l4_tc_ip", "cut_in", "cut_out", "peek_in"];
@@ -105,6 +105,7 @@ fn is_our_priority(priority: u16) -> bool {
     let last = [l4::hooks::LAST_PRIORITY, cut::hooks::LAST_PRIORITY];
     last.iter()
         .any(|last| (last + 1 - PRIORITY_COUNT..=*last).contains(&priority))
+        || peek::filters::PRIORITIES.contains(&priority)
 }
 
 #[cfg(test)]

@@ -1,9 +1,10 @@
 //! Program and maps of the kernel peek: loaded, and attached after `cut_in`. Only the key of its cookies outlives the
 //! process; where its links are pinned, everything does.
 //!
-//! Minimum kernel: 6.6, for tcx links. From 6.9 on the kernel makes the sockets of connections that are passed up
+//! Minimum kernel: 5.17 (`bpf_loop`). From 6.9 on the kernel makes the sockets of connections that are passed up
 //! (`bpf_sk_assign_tcp_reqsk`, net/core/filter.c).
 
+pub(crate) mod filters;
 mod hooks;
 mod kernel_function;
 mod orphan;
@@ -29,7 +30,6 @@ use signalbox_common::sketch::{CELLS, first_cell::ALL_CELLS};
 use signalbox_common::steer::SteerKey;
 use signalbox_common::{Reason, parts};
 
-use crate::attach::has_tcx;
 use crate::cut::{Cut, accepted_after_of};
 use crate::error::KernelError;
 use crate::interfaces::Interface;
@@ -104,13 +104,6 @@ impl Peek {
     /// [`FlowTable::share_with_programs`](crate::cut::table::FlowTable::share_with_programs) before workers claim flows.
     pub fn make(loader: &mut ObjectLoader, cut: &Cut) -> Result<Self, KernelError> {
         let failed = |what: &'static str| move |source: io::Error| KernelError::Io { what, source };
-        if !has_tcx() {
-            return Err(KernelError::Refused {
-                name: PROGRAM,
-                reason: "this kernel has no tcx links (6.6)".into(),
-                error: io::Error::from_raw_os_error(libc::EOPNOTSUPP),
-            });
-        }
         let linked = LinkedObject::new();
         let cpus = cpus_with_a_share();
         let flows = cut.table.programs_share().max(1);
@@ -359,6 +352,11 @@ impl Peek {
     /// Has the program end with the process, which ends.
     pub fn end(&self) {
         self.hooks.lock().end();
+    }
+
+    /// Detaches what would stay attached when the process has ended.
+    pub fn leave(&self) {
+        self.hooks.lock().leave();
     }
 
     /// Detaches programs that an earlier process has left: from here on this one may outlive its own. Returns how many.

@@ -141,6 +141,9 @@ impl RunningBalancer {
             flow_gc.stop();
         }
         if !relieved {
+            if let Some(kernel_peek) = &self.control.kernel_peek {
+                kernel_peek.leave();
+            }
             self.control.services.stop(are_kept);
         }
         shared.log.flush(LOG_TIMEOUT);

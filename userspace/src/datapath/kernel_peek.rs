@@ -179,6 +179,11 @@ impl KernelPeek {
         }
     }
 
+    /// Detaches the program, where it would stay at interfaces when the process has ended.
+    pub fn leave(&self) {
+        self.peek.leave();
+    }
+
     /// Returns how often the program ended for each reason.
     #[must_use]
     pub fn exit_counts(&self) -> Vec<(signalbox_common::Reason, u64)> {

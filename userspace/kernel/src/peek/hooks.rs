@@ -1,4 +1,5 @@
-//! Keeps the program of the kernel peek on the interfaces that have those of tier `cut`.
+//! Keeps the program of the kernel peek on the interfaces that have those of tier `cut`: by tcx links, or by
+//! [filters](super::filters) where the kernel has none.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -10,6 +11,7 @@ use aya::programs::links::{FdLink, LinkError, LinkOrder};
 use aya::programs::{SchedClassifier, TcAttachType};
 
 use super::PROGRAM;
+use super::filters::PeekFilters;
 use super::orphan::{self, detach_orphans, retire_orphans};
 use crate::attach::{attach_after, attach_error, link_name, pin_error};
 use crate::error::KernelError;
@@ -29,58 +31,65 @@ pub(super) struct PeekHooks {
     /// `None` until the kernel has checked the program.
     pub(super) ebpf: Option<Ebpf>,
     pins: Pins,
-    attached: BTreeMap<u32, PeekLink>,
+    links: BTreeMap<u32, PeekLink>,
+    /// In place of links, where the kernel has none.
+    filters: Option<PeekFilters>,
     /// Whether links may be pinned: not before those of an earlier process are gone, which have the same names, and not
     /// when the process ends.
     may_pin: bool,
 }
 
 impl PeekHooks {
-    pub(super) const fn new(pins: Pins) -> Self {
+    pub(super) fn new(pins: Pins) -> Self {
         Self {
             ebpf: None,
             pins,
-            attached: BTreeMap::new(),
+            links: BTreeMap::new(),
+            filters: PeekFilters::new(),
             may_pin: false,
         }
     }
 
     pub(super) fn is_attached(&self, index: u32) -> bool {
-        self.attached.contains_key(&index)
+        self.links.contains_key(&index) || self.filters.as_ref().is_some_and(|filters| filters.is_attached(index))
     }
 
     /// Attaches to the interfaces in `wanted`, and to no other. `outlives`: links are pinned, as soon as they may be.
     pub(super) fn reconcile(&mut self, wanted: &[Interface], outlives: bool) {
+        if let (Some(filters), Some(ebpf)) = (&mut self.filters, &mut self.ebpf) {
+            match program(ebpf, PROGRAM) {
+                Ok(program) => filters.reconcile(program, wanted),
+                Err(error) => tracing::warn!(%error, "The kernel peek cannot be attached."),
+            }
+        } else {
+            self.reconcile_links(wanted);
+        }
+        self.follow_pins(outlives);
+    }
+
+    fn reconcile_links(&mut self, wanted: &[Interface]) {
         let unwanted: Vec<u32> = self
-            .attached
+            .links
             .iter()
             .filter(|(_, link)| !wanted.contains(&link.interface))
             .map(|(index, _)| *index)
             .collect();
         for index in unwanted {
             self.unpin(index);
-            self.attached.remove(&index);
+            self.links.remove(&index);
         }
         for interface in wanted {
-            if self.attached.contains_key(&interface.index) {
+            if self.links.contains_key(&interface.index) {
                 continue;
             }
             match self.attach(interface) {
                 Ok(link) => {
-                    tracing::info!(
-                        interface = interface.name,
-                        "The kernel peek is attached to an interface."
-                    );
-                    self.attached.insert(interface.index, link);
+                    note_attached(interface);
+                    self.links.insert(interface.index, link);
                 }
-                Err(error) => tracing::warn!(
-                    interface = interface.name,
-                    error = signalbox_sys::error_chain(&error),
-                    "The kernel peek cannot be attached to an interface."
-                ),
+                Err(error) => note_refused(interface, &error),
             }
         }
-        self.follow_pins(outlives);
     }
 
     /// Detaches the programs of earlier processes, and pins this one's links in their place, if it `outlives` its process.
@@ -89,7 +98,11 @@ impl PeekHooks {
         if let Err(error) = retire_orphans(&self.pins) {
             tracing::warn!(%error, "A program that an earlier process has left took new clients until it was detached.");
         }
-        let detached = detach_orphans()?;
+        let detached = match &self.filters {
+            Some(filters) => filters.remove_others(),
+            None => detach_orphans()?,
+        };
+        self.remove_map_pins();
         self.may_pin = true;
         self.follow_pins(outlives);
         Ok(detached)
@@ -101,14 +114,36 @@ impl PeekHooks {
         self.may_pin = false;
     }
 
-    fn follow_pins(&mut self, outlives: bool) {
-        if self.may_pin && !outlives {
-            for name in orphan::MAPS {
-                // There may be none.
-                let _ = std::fs::remove_file(self.pins.path(name));
-            }
+    /// Removes what would stay when the process ends.
+    pub(super) fn leave(&mut self) {
+        if let Some(filters) = &mut self.filters {
+            filters.remove_own();
+            self.remove_map_pins();
         }
-        let indices: Vec<u32> = self.attached.keys().copied().collect();
+    }
+
+    fn remove_map_pins(&self) {
+        for name in orphan::MAPS {
+            // There may be none.
+            let _ = std::fs::remove_file(self.pins.path(name));
+        }
+    }
+
+    fn follow_pins(&mut self, outlives: bool) {
+        if self.may_pin && self.filters.is_some() {
+            // A filter outlives the process, whatever is configured.
+            if let Err(error) = self.pin_maps() {
+                tracing::warn!(
+                    error = signalbox_sys::error_chain(&error),
+                    "Maps of the kernel peek could not be pinned."
+                );
+            }
+            return;
+        }
+        if self.may_pin && !outlives {
+            self.remove_map_pins();
+        }
+        let indices: Vec<u32> = self.links.keys().copied().collect();
         for index in indices {
             if !outlives {
                 self.unpin(index);
@@ -139,7 +174,7 @@ impl PeekHooks {
     }
 
     fn pin(&mut self, index: u32) -> Result<(), KernelError> {
-        let Some(link) = self.attached.remove(&index) else {
+        let Some(link) = self.links.remove(&index) else {
             return Ok(());
         };
         let link = if link.is_pinned && self.path(index).exists() {
@@ -154,13 +189,13 @@ impl PeekHooks {
                 ..link
             }
         };
-        self.attached.insert(index, link);
+        self.links.insert(index, link);
         Ok(())
     }
 
     fn unpin(&mut self, index: u32) {
         let path = self.path(index);
-        let Some(link) = self.attached.get_mut(&index).filter(|link| link.is_pinned) else {
+        let Some(link) = self.links.get_mut(&index).filter(|link| link.is_pinned) else {
             return;
         };
         match std::fs::remove_file(&path) {
@@ -201,4 +236,19 @@ impl PeekHooks {
             is_pinned: false,
         })
     }
+}
+
+pub(super) fn note_attached(interface: &Interface) {
+    tracing::info!(
+        interface = interface.name,
+        "The kernel peek is attached to an interface."
+    );
+}
+
+pub(super) fn note_refused(interface: &Interface, error: &KernelError) {
+    tracing::warn!(
+        interface = interface.name,
+        error = signalbox_sys::error_chain(error),
+        "The kernel peek cannot be attached to an interface."
+    );
 }

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use signalbox_common::peek::abi::PeekConfig;
 
-use super::PROGRAM;
+use super::{PROGRAM, filters};
 use crate::cut::table::tick;
 use crate::map::RawMap;
 use crate::pins::bpffs::ROOT;
@@ -15,7 +15,7 @@ use crate::pins::{LINK_PREFIX, PinKind, Pins, names_in, namespace};
 
 /// Whether an earlier process, of any version, has left programs in this network namespace.
 pub fn has_orphans() -> io::Result<bool> {
-    pinned_links().map(|pins| !pins.is_empty())
+    Ok(filters::are_there() || !pinned_links()?.is_empty())
 }
 
 /// Maps that are pinned beside the links: with them the next process ends the program's work.
@@ -57,7 +57,7 @@ pub fn detach_orphans() -> io::Result<usize> {
             let _ = std::fs::remove_file(pin.with_file_name(name));
         }
     }
-    Ok(orphans.len())
+    Ok(orphans.len() + filters::remove_all())
 }
 
 /// Pins of links of the program, of all versions.

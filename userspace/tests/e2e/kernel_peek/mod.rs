@@ -3,6 +3,7 @@
 
 mod balance;
 mod clients;
+mod clsact;
 mod exact;
 mod firewall;
 mod firewall_truth;

@@ -15,21 +15,21 @@ use super::{PEEK, exits, expect_routes, start_with};
 const SERVE: &str = "datapath: { peek: kernel, peek_orphan: serve }";
 /// Clients that ask all the time.
 const ASKING: usize = 6;
-const VIP: &str = "10.1.0.1:80";
+pub(super) const VIP: &str = "10.1.0.1:80";
 /// Longer than the program answers without a heartbeat where it does not outlive its process.
-const DEAD_INTERVAL: Duration = Duration::from_secs(4);
+pub(super) const DEAD_INTERVAL: Duration = Duration::from_secs(4);
 
 fn ask(client: &mut TcpStream, name: &str) -> std::io::Result<u16> {
     client.write_all(format!("GET / HTTP/1.1\r\nHost: {name}\r\n\r\n").as_bytes())?;
     http::read_response(client).map(|response| response.status)
 }
 
-fn is_refused(lab: &CutLab) -> bool {
+pub(super) fn is_refused(lab: &CutLab) -> bool {
     lab.client.run(|| TcpStream::connect(VIP)).is_err()
 }
 
 /// This process does not count the orphan's answers.
-fn is_served_by(lab: &CutLab, sb: &Signalbox) -> bool {
+pub(super) fn is_served_by(lab: &CutLab, sb: &Signalbox) -> bool {
     let delivered = exits(sb, "delivered");
     assert_eq!(http::ask(lab, VIP, "a.test").status, 200);
     exits(sb, "delivered") == delivered + 1
@@ -80,14 +80,8 @@ fn names_are_served_without_a_process_and_the_next_one_takes_over() {
     );
 }
 
-#[test]
-fn no_request_is_lost_when_the_process_dies_and_comes_back() {
-    let Some(lab) = super::lab("no_request_is_lost_when_the_process_dies_and_comes_back") else {
-        return;
-    };
-    let _router = Router::start(&lab, "east-1");
-    let mut sb = start_with(&lab, &cut::body(SERVE), 2);
-    sb.wait_healthy(&["east-1"]);
+/// Has clients ask for a name all the time while `change` runs: each gets an answer.
+pub(super) fn while_asking(lab: &CutLab, change: impl FnOnce()) {
     let stop = AtomicBool::new(false);
     std::thread::scope(|scope| {
         let ask = || {
@@ -106,15 +100,7 @@ fn no_request_is_lost_when_the_process_dies_and_comes_back() {
         };
         // Several: when the programs change, one of them is just waiting for its host.
         let asking: Vec<_> = (0..ASKING).map(|_| scope.spawn(ask)).collect();
-        let restarted = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
-            for waits in [200, 6000, 200] {
-                std::thread::sleep(Duration::from_millis(200));
-                sb.kill9();
-                std::thread::sleep(Duration::from_millis(waits));
-                sb = Signalbox::start(&lab, &cut::body(SERVE));
-            }
-            std::thread::sleep(Duration::from_millis(200));
-        }));
+        let changed = std::panic::catch_unwind(std::panic::AssertUnwindSafe(change));
         stop.store(true, Relaxed);
         let (mut count, mut lost) = (0, Vec::new());
         for one in asking {
@@ -122,9 +108,28 @@ fn no_request_is_lost_when_the_process_dies_and_comes_back() {
             count += asked;
             lost.extend(failed);
         }
-        restarted.unwrap();
+        changed.unwrap();
         println!("{} of {count} requests lost: {lost:?}", lost.len());
         assert!(count > 20 && lost.is_empty(), "of {count} requests: {lost:#?}");
+    });
+}
+
+#[test]
+fn no_request_is_lost_when_the_process_dies_and_comes_back() {
+    let Some(lab) = super::lab("no_request_is_lost_when_the_process_dies_and_comes_back") else {
+        return;
+    };
+    let _router = Router::start(&lab, "east-1");
+    let mut sb = start_with(&lab, &cut::body(SERVE), 2);
+    sb.wait_healthy(&["east-1"]);
+    while_asking(&lab, || {
+        for waits in [200, 6000, 200] {
+            std::thread::sleep(Duration::from_millis(200));
+            sb.kill9();
+            std::thread::sleep(Duration::from_millis(waits));
+            sb = Signalbox::start(&lab, &cut::body(SERVE));
+        }
+        std::thread::sleep(Duration::from_millis(200));
     });
     assert!(is_served_by(&lab, &sb), "{}", sb.get("/metrics").1);
 }

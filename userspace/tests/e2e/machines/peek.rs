@@ -8,8 +8,8 @@ use crate::lab::tiers::ping;
 use crate::lab::transfers::{self, Load};
 use crate::lab::{SOON, eventually, lab_test};
 
-/// Kernel that brought tcx links.
-pub(super) const SINCE: (u32, u32) = (6, 6);
+/// Kernel that brought `bpf_loop`.
+pub(super) const SINCE: (u32, u32) = (5, 17);
 
 /// Major and minor number of the running kernel.
 pub(super) fn running() -> (u32, u32) {
