@@ -16,7 +16,7 @@ use super::{
 use crate::vm::store::quietly;
 
 /// Directories that go with the package if nothing else is in them.
-const OWN: [&str; 19] = [
+const OWN: [&str; 27] = [
     LICENCES,
     // Not every distribution has the shells that these are for.
     "usr/share/fish",
@@ -27,12 +27,20 @@ const OWN: [&str; 19] = [
     "usr/share/signalbox/prometheus",
     "usr/share/signalbox/k8s",
     "usr/share/signalbox/k8s/base",
+    "usr/share/signalbox/k8s/components",
+    "usr/share/signalbox/k8s/components/ha",
+    "usr/share/signalbox/k8s/components/monitoring",
+    "usr/share/signalbox/k8s/components/openshift",
+    "usr/share/signalbox/k8s/components/routers",
     "usr/share/signalbox/k8s/monitoring",
     "usr/share/signalbox/k8s/overlays",
     "usr/share/signalbox/k8s/overlays/agent",
     "usr/share/signalbox/k8s/overlays/certificates",
-    "usr/share/signalbox/k8s/overlays/ha",
-    "usr/share/signalbox/k8s/overlays/infra",
+    "usr/share/signalbox/k8s/overlays/openshift",
+    "usr/share/signalbox/k8s/overlays/openshift-agent",
+    "usr/share/signalbox/k8s/overlays/openshift-ha",
+    "usr/share/signalbox/k8s/overlays/plain",
+    "usr/share/signalbox/k8s/overlays/plain-ha",
     "usr/share/signalbox/k8s/rbac",
     "usr/lib/signalbox",
     "usr/share/doc/signalbox",

@@ -26,7 +26,15 @@ const DIRECTORY: &str = "packaging/k8s";
 const REGISTRY: &str = "image-registry.example.com";
 const RULE: &str = "packaging/k8s/monitoring/prometheusrule.yaml";
 /// Overlays that operators choose from.
-pub(crate) const OVERLAYS: [&str; 4] = ["infra", "ha", "agent", "certificates"];
+pub(crate) const OVERLAYS: [&str; 7] = [
+    "plain",
+    "plain-ha",
+    "openshift",
+    "openshift-ha",
+    "agent",
+    "openshift-agent",
+    "certificates",
+];
 /// Kinds that Kubernetes itself does not have.
 const SCHEMAS: [(&str, &str); 3] = [
     ("PodMonitor", include_str!("schemas/PodMonitor.json")),
@@ -45,7 +53,7 @@ pub(super) const LINT: Lint = Lint {
     check,
     broken: &[
         Broken {
-            file: "packaging/k8s/overlays/infra/kustomization.yaml",
+            file: "packaging/k8s/components/openshift/kustomization.yaml",
             from: "scc.yaml",
             to: "sccs.yaml",
             says: "sccs.yaml",
@@ -57,7 +65,7 @@ pub(super) const LINT: Lint = Lint {
             says: "readynessProbe",
         },
         Broken {
-            file: "packaging/k8s/overlays/infra/scc.yaml",
+            file: "packaging/k8s/components/openshift/scc.yaml",
             from: "allowHostPorts: true",
             to: "allowHostPorts: maybe",
             says: "allowHostPorts",
@@ -87,19 +95,19 @@ pub(super) const LINT: Lint = Lint {
             says: "container signalbox",
         },
         Broken {
-            file: "packaging/k8s/overlays/ha/supervisor.yaml",
+            file: "packaging/k8s/components/ha/supervisor.yaml",
             from: "/signalbox-ha:",
             to: "/keepalived:",
             says: "is none of",
         },
         Broken {
-            file: "packaging/k8s/overlays/ha/supervisor.yaml",
+            file: "packaging/k8s/components/ha/supervisor.yaml",
             from: "drop: [ALL], ",
             to: "",
             says: "container ha",
         },
         Broken {
-            file: "packaging/k8s/overlays/infra/scc.yaml",
+            file: "packaging/k8s/components/openshift/scc.yaml",
             from: "PERFMON, ",
             to: "",
             says: "SecurityContextConstraints",
@@ -118,7 +126,7 @@ pub(super) const LINT: Lint = Lint {
         },
         // kustomize moves the Role out of the routers' namespace.
         Broken {
-            file: "packaging/k8s/overlays/agent/kustomization.yaml",
+            file: "packaging/k8s/overlays/openshift-agent/kustomization.yaml",
             from: "resources:",
             to: "namespace: signalbox\nresources:",
             says: "Role signalbox-routers",
@@ -134,6 +142,24 @@ pub(super) const LINT: Lint = Lint {
             from: "resources: [nodes]",
             to: "resources: [nodes, secrets]",
             says: "reads Secrets",
+        },
+        Broken {
+            file: "packaging/k8s/overlays/plain/kustomization.yaml",
+            from: "resources:",
+            to: "components: [../../components/openshift]\nresources:",
+            says: "plain Kubernetes has no security.openshift.io",
+        },
+        Broken {
+            file: "packaging/k8s/overlays/plain-ha/kustomization.yaml",
+            from: "components/ha]",
+            to: "components/ha, ../../components/routers]",
+            says: "makes no namespace openshift-ingress",
+        },
+        Broken {
+            file: "packaging/k8s/base/daemonset.yaml",
+            from: "/signalbox:0",
+            to: "/signalbox:1",
+            says: "is none of",
         },
         Broken {
             file: "packaging/grafana/kustomization.yaml",
@@ -153,19 +179,31 @@ fn check(root: &Path) -> Result<Vec<String>> {
             Err(error) => problems.push(format!("{overlay}: {error:#}")),
         }
     }
-    let [infra, ha, agent, certificates] = built.as_slice() else {
+    let [
+        plain,
+        plain_ha,
+        openshift,
+        openshift_ha,
+        agent,
+        openshift_agent,
+        certificates,
+    ] = built.as_slice()
+    else {
         return Ok(problems);
     };
     problems.extend(validate(&built.concat())?);
-    for objects in [infra, ha] {
+    for objects in [plain, plain_ha, openshift, openshift_ha] {
         problems.extend(capabilities(root, objects)?);
         problems.extend(pods(root, objects)?);
+        problems.extend(secrets(objects));
+    }
+    for objects in [plain, plain_ha, agent] {
+        problems.extend(foreign(objects));
     }
     problems.extend(images(&built.concat()));
-    problems.extend(documented(root, &[agent.as_slice(), certificates].concat())?);
-    problems.extend(secrets(infra));
-    problems.extend(secrets(agent));
-    problems.extend(dashboards(root, infra)?);
+    problems.extend(documented(root, &[openshift_agent.as_slice(), certificates].concat())?);
+    problems.extend(secrets(openshift_agent));
+    problems.extend(dashboards(root, openshift)?);
     if read(root, RULE)? != rule(root)? {
         problems.push(format!(
             "{RULE} is not what packaging/prometheus says: `cargo xtask lint k8s --update`"
@@ -254,7 +292,7 @@ fn containers(objects: &[Value]) -> &[Value] {
 fn images(objects: &[Value]) -> Vec<String> {
     let made: BTreeSet<String> = dist::image::NAMES
         .iter()
-        .map(|(name, _)| format!("{REGISTRY}/{name}:latest"))
+        .map(|(name, _)| format!("{REGISTRY}/{name}:{}", env!("CARGO_PKG_VERSION")))
         .collect();
     let pods = objects.iter().map(|object| &object["spec"]["template"]["spec"]);
     let containers = pods.flat_map(|pod| list(&pod["initContainers"]).iter().chain(list(&pod["containers"])));
@@ -294,7 +332,7 @@ fn capabilities(root: &Path, objects: &[Value]) -> Result<Vec<String>> {
         }
     }
     let allowed = &find(objects, "SecurityContextConstraints")["allowedCapabilities"];
-    if *allowed != table {
+    if !allowed.is_null() && *allowed != table {
         problems.push(format!("SecurityContextConstraints: {allowed}, and not {table}"));
     }
     Ok(problems)
@@ -353,6 +391,25 @@ fn documented(root: &Path, objects: &[Value]) -> Result<Vec<String>> {
         }
     }
     Ok(problems)
+}
+
+/// Objects that a Kubernetes without OpenShift and operators refuses: of kinds that it lacks, or in a namespace that the
+/// overlay does not make.
+fn foreign(objects: &[Value]) -> Vec<String> {
+    let named = |object: &Value| format!("{} {}", text(object, "kind"), text(&object["metadata"], "name"));
+    let made = text(&find(objects, "Namespace")["metadata"], "name");
+    let mut problems = Vec::new();
+    for object in objects {
+        let (group, _) = text(object, "apiVersion").split_once('/').unwrap_or_default();
+        if group.contains('.') && !group.ends_with(".k8s.io") {
+            problems.push(format!("{}: plain Kubernetes has no {group}", named(object)));
+        }
+        let namespace = text(&object["metadata"], "namespace");
+        if !namespace.is_empty() && namespace != made {
+            problems.push(format!("{}: the overlay makes no namespace {namespace}", named(object)));
+        }
+    }
+    problems
 }
 
 /// Only the overlay for Secrets has rights to read them.
