@@ -88,6 +88,8 @@ fn conditions(scenarios: &[Scenario]) -> String {
             Condition::AccessLog => "access log",
             Condition::ProxyProtocol => "PROXY header to hosts",
             Condition::Limits => "limits per source and route",
+            Condition::Lists => "list of clients",
+            Condition::Site => "all of these at once, with the rules of 1000 services",
         };
         if !names.contains(&name) {
             names.push(name);
@@ -167,6 +169,6 @@ mod tests {
     #[test]
     fn each_condition_is_named_once() {
         assert_eq!(conditions(&ALL), "no packet filter, access log, PROXY header or limit");
-        assert_eq!(conditions(&CONDITIONS).matches("; ").count(), 4);
+        assert_eq!(conditions(&CONDITIONS).matches("; ").count(), 6);
     }
 }

@@ -11,7 +11,7 @@ use crate::hosts::{CERTIFICATE, NAME, REENCRYPTED_NAME, RSA_CERTIFICATE, RSA_NAM
 use crate::lab::{HOSTS, Lab, VIP};
 use crate::load::{bulk, echo};
 use crate::product;
-use crate::scenario::{ALL, Condition, Scenario, ScenarioKind};
+use crate::scenario::{ALL, Scenario, ScenarioKind};
 use crate::suite::Suite;
 
 impl Setup {
@@ -91,14 +91,19 @@ pub(super) fn filling(
     scenario: &Scenario,
     routes: &[String],
 ) -> Filling {
-    let condition = match scenario.condition {
-        Condition::None | Condition::Netfilter => None,
-        Condition::AccessLog => Some("access-log"),
-        Condition::ProxyProtocol => Some("proxy-protocol"),
-        Condition::Limits => Some("limits"),
-    };
+    let condition = scenario.condition.flags().iter().copied();
     let change = matches!(scenario.kind, ScenarioKind::Change(_)).then_some("routes");
     let [host1, host2] = HOSTS;
+    // The clients of the load are in the last prefix.
+    let others = (0..999).map(|n| format!("10.{}.{}.0/24", 128 + n / 250, n % 250));
+    let clients: Vec<String> = others.chain(["10.71.1.0/24".to_owned()]).collect();
+    let lines = |before: &str, after: &str| {
+        let lines: Vec<String> = clients
+            .iter()
+            .map(|client| format!("{before}{client}{after}"))
+            .collect();
+        lines.join("\n")
+    };
     Filling {
         words: vec![
             ("dir", dir.display().to_string()),
@@ -114,6 +119,9 @@ pub(super) fn filling(
             ("websocket_path", WEBSOCKET_PATH.into()),
             ("echo_port", echo::PORT.to_string()),
             ("bulk_port", bulk::PORT.to_string()),
+            ("clients", clients.join(", ")),
+            ("haproxy_clients", lines("  acl listed src ", "")),
+            ("nginx_clients", lines("  allow ", ";")),
         ],
         flags: flags.iter().copied().chain(condition).chain(change).collect(),
         routes: routes.to_vec(),
@@ -165,7 +173,13 @@ mod tests {
         let texts: Vec<_> = CONDITIONS.iter().map(text).collect();
         // The packet filter's rules are in no contender's configuration.
         assert_eq!(texts[0], texts[1]);
-        assert!(texts[2].contains("log stdout") && texts[3].contains("send-proxy-v2") && texts[4].contains("sc0_conn"));
+        for (at, word) in ["log stdout", "send-proxy-v2", "sc0_conn", "unless { acl listed"]
+            .into_iter()
+            .enumerate()
+        {
+            let is_in = |text: &String| text.contains(word.trim_start_matches("unless { "));
+            assert!(is_in(&texts[2 + at]) && is_in(&texts[6]) && !is_in(&texts[0]), "{word}");
+        }
     }
 
     #[test]

@@ -174,6 +174,12 @@ impl Rival {
             (Self::Traefik, Condition::ProxyProtocol) => {
                 Some("Traefik sends PROXY headers only by its TCP routers, which do not look at Host")
             }
+            (Self::Nginx | Self::NginxWheel, Condition::Site) => {
+                Some("nginx limits rates of HTTP only, and sends PROXY headers only without HTTP")
+            }
+            (Self::Envoy | Self::Traefik | Self::Caddy, Condition::Lists | Condition::Site) => {
+                Some("there is no list of clients in its configuration here")
+            }
             (Self::Sozu, condition) if condition != Condition::None => Some("there is no configuration of Sōzu for it"),
             (Self::HaproxyRouter, _) if matches!(scenario.kind, ScenarioKind::Change(_)) => {
                 Some("OpenShift's router writes its maps by itself")

@@ -22,7 +22,15 @@ macro_rules! template {
 pub(super) use template;
 
 /// Flags that a line may be for.
-const FLAGS: [&str; 6] = ["access-log", "proxy-protocol", "limits", "routes", "splice", "module"];
+const FLAGS: [&str; 7] = [
+    "access-log",
+    "proxy-protocol",
+    "limits",
+    "lists",
+    "routes",
+    "splice",
+    "module",
+];
 
 /// Words, flags and names that a template is filled with.
 #[derive(Debug, Default)]

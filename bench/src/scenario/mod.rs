@@ -44,6 +44,24 @@ pub(crate) enum Condition {
     ProxyProtocol,
     /// Each source is limited, and each route.
     Limits,
+    /// Only clients of a list of a thousand prefixes are served.
+    Lists,
+    /// All of these at once, with the rules of a thousand services.
+    Site,
+}
+
+impl Condition {
+    /// Flags of the templates.
+    pub(crate) const fn flags(self) -> &'static [&'static str] {
+        match self {
+            Self::None | Self::Netfilter => &[],
+            Self::AccessLog => &["access-log"],
+            Self::ProxyProtocol => &["proxy-protocol"],
+            Self::Limits => &["limits"],
+            Self::Lists => &["lists"],
+            Self::Site => &["access-log", "proxy-protocol", "limits", "lists"],
+        }
+    }
 }
 
 /// Entry of a load: port, name and TLS.
@@ -185,7 +203,7 @@ pub(crate) const ALL: [Scenario; 15] = [
 const IDLE: usize = 9000;
 
 /// New connections under each condition, in the order in which they run.
-pub(crate) const CONDITIONS: [Scenario; 5] = [
+pub(crate) const CONDITIONS: [Scenario; 7] = [
     under(Condition::None, "none", "New connections, 100 at a time: no condition"),
     under(
         Condition::Netfilter,
@@ -206,6 +224,16 @@ pub(crate) const CONDITIONS: [Scenario; 5] = [
         Condition::Limits,
         "limits",
         "New connections, 100 at a time: limits per source and per route",
+    ),
+    under(
+        Condition::Lists,
+        "lists",
+        "New connections, 100 at a time: a list of 1000 prefixes of clients",
+    ),
+    under(
+        Condition::Site,
+        "site",
+        "New connections, 100 at a time: all of these at once, and rules of 1000 services",
     ),
 ];
 

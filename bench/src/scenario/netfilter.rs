@@ -1,5 +1,7 @@
 //! Rules of a packet filter in the balancer's namespace, for all contenders of a scenario.
 
+use std::fmt::Write as _;
+
 use anyhow::{Context as _, Result};
 use signalbox_lab::Ns;
 
@@ -17,15 +19,30 @@ pub(crate) struct Ruleset<'a>(&'a Ns);
 impl<'a> Ruleset<'a> {
     /// Loads the rules if the condition asks for them.
     pub(crate) fn load(ns: &'a Ns, condition: Condition) -> Result<Option<Self>> {
-        if condition != Condition::Netfilter {
-            return Ok(None);
-        }
-        ns.try_must(&["nft", "-f", "-"], RULES)
+        let rules = match condition {
+            Condition::Netfilter => RULES.to_owned(),
+            Condition::Site => RULES.to_owned() + &services(),
+            _ => return Ok(None),
+        };
+        ns.try_must(&["nft", "-f", "-"], &rules)
             .context("bench/rivals/netfilter.nft")?;
         let ruleset = Self(ns);
         ns.sysctl(&SYSCTLS)?;
         Ok(Some(ruleset))
     }
+}
+
+/// Rules of a thousand services, each of one endpoint, as kube-proxy writes them for nftables.
+fn services() -> String {
+    let mut rules = String::new();
+    for (a, b) in (0..4).flat_map(|a| (0..250).map(move |b| (a, b))) {
+        let _ = writeln!(
+            rules,
+            "add chain ip services service-{a}-{b} {{ dnat to 10.128.{a}.{b}:8080 ; }}\n\
+             add element ip services service_ips {{ 10.97.{a}.{b} . tcp . 80 : goto service-{a}-{b} }}"
+        );
+    }
+    rules
 }
 
 impl Drop for Ruleset<'_> {

@@ -77,7 +77,7 @@ pub(super) fn requests(bench: &Bench<'_>, entry: Entry, connections: usize, path
 /// Runs a closed loop of new connections under a condition, and checks that it held.
 pub(super) fn conditioned(bench: &Bench<'_>, entry: Entry, connections: usize, condition: Condition) -> Result<Sample> {
     let mut sample = requests(bench, entry, connections, "/", true)?;
-    if condition == Condition::AccessLog && !bench.running.pids().is_empty() {
+    if condition.flags().contains(&"access-log") && !bench.running.pids().is_empty() {
         // Contenders that write their log in blocks do so each second.
         interrupt::sleep_until(Instant::now() + LOG_INTERVAL)?;
         let (logged, wanted) = (bench.running.logged(bench.lab), sample.work as u64);
