@@ -97,13 +97,6 @@ pub(super) fn filling(
     // The clients of the load are in the last prefix.
     let others = (0..999).map(|n| format!("10.{}.{}.0/24", 128 + n / 250, n % 250));
     let clients: Vec<String> = others.chain(["10.71.1.0/24".to_owned()]).collect();
-    let lines = |before: &str, after: &str| {
-        let lines: Vec<String> = clients
-            .iter()
-            .map(|client| format!("{before}{client}{after}"))
-            .collect();
-        lines.join("\n")
-    };
     Filling {
         words: vec![
             ("dir", dir.display().to_string()),
@@ -120,8 +113,8 @@ pub(super) fn filling(
             ("echo_port", echo::PORT.to_string()),
             ("bulk_port", bulk::PORT.to_string()),
             ("clients", clients.join(", ")),
-            ("haproxy_clients", lines("  acl listed src ", "")),
-            ("nginx_clients", lines("  allow ", ";")),
+            ("client_lines", clients.join("\n")),
+            ("nginx_clients", clients.join(" 1; ") + " 1;"),
         ],
         flags: flags.iter().copied().chain(condition).chain(change).collect(),
         routes: routes.to_vec(),
@@ -173,11 +166,11 @@ mod tests {
         let texts: Vec<_> = CONDITIONS.iter().map(text).collect();
         // The packet filter's rules are in no contender's configuration.
         assert_eq!(texts[0], texts[1]);
-        for (at, word) in ["log stdout", "send-proxy-v2", "sc0_conn", "unless { acl listed"]
+        for (at, word) in ["log stdout", "send-proxy-v2", "sc0_conn", "clients.lst"]
             .into_iter()
             .enumerate()
         {
-            let is_in = |text: &String| text.contains(word.trim_start_matches("unless { "));
+            let is_in = |text: &String| text.contains(word);
             assert!(is_in(&texts[2 + at]) && is_in(&texts[6]) && !is_in(&texts[0]), "{word}");
         }
     }

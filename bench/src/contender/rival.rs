@@ -138,9 +138,10 @@ impl Rival {
         let is_http = suite == Suite::Http || (is_nginx && scenario.condition == Condition::Limits);
         Some(match (self, is_http) {
             (Self::Haproxy | Self::Haproxy30 | Self::HaproxySplice, true) => HAPROXY_HTTP,
-            (Self::Haproxy | Self::Haproxy30 | Self::HaproxySplice, false) => {
-                &[("haproxy.cfg", template!("haproxy/connections.cfg"))]
-            }
+            (Self::Haproxy | Self::Haproxy30 | Self::HaproxySplice, false) => &[
+                ("haproxy.cfg", template!("haproxy/connections.cfg")),
+                ("clients.lst", template!("haproxy/clients.lst")),
+            ],
             (Self::HaproxyRouter, true) => ROUTER_HTTP,
             (Self::Nginx | Self::NginxWheel, true) => &[("nginx-http.conf", template!("nginx/http.conf"))],
             (Self::Nginx | Self::NginxWheel, false) => &[("nginx.conf", template!("nginx/connections.conf"))],

@@ -38,7 +38,7 @@ fn services() -> String {
     for (a, b) in (0..4).flat_map(|a| (0..250).map(move |b| (a, b))) {
         let _ = writeln!(
             rules,
-            "add chain ip services service-{a}-{b} {{ dnat to 10.128.{a}.{b}:8080 ; }}\n\
+            "add chain ip services service-{a}-{b} {{ meta l4proto tcp dnat to 10.128.{a}.{b}:8080 ; }}\n\
              add element ip services service_ips {{ 10.97.{a}.{b} . tcp . 80 : goto service-{a}-{b} }}"
         );
     }
