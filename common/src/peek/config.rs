@@ -66,6 +66,20 @@ impl PeekConfig {
         now.wrapping_add(if outlives { MAX_ORPHAN_TICKS } else { LIFE_TICKS })
     }
 
+    /// Whether userspace was alive a moment ago, or the program goes on without it. A filter stays at its interface for
+    /// longer than the clock takes to come round.
+    #[inline(always)]
+    #[must_use]
+    pub const fn is_alive(&self, now: u32) -> bool {
+        let left = self.alive_until.wrapping_sub(now);
+        let most = if self.outlives != 0 {
+            MAX_ORPHAN_TICKS
+        } else {
+            LIFE_TICKS
+        };
+        left != 0 && left <= most
+    }
+
     /// Whether the program goes on without userspace, which has died or does not run.
     #[inline(always)]
     #[must_use]
@@ -99,6 +113,14 @@ mod tests {
             [ORPHAN_TICKS + 1, LIFE_TICKS, 1 << 30, MAX_ORPHAN_TICKS].map(at),
             [true; 4]
         );
+        let is_alive = |later: u32| config(false).is_alive(beaten.wrapping_add(later));
+        assert_eq!([0, LIFE_TICKS - 1].map(is_alive), [true; 2]);
+        // Half of the clock's round later, too, at which a comparison of numbers alone would say that it is early.
+        let over = [LIFE_TICKS, LIFE_TICKS + 1, 1 << 30, 1 << 31, 3 << 30];
+        assert_eq!(over.map(is_alive), [false; 5]);
+        let goes_on = |later: u32| config(true).is_alive(beaten.wrapping_add(later));
+        assert_eq!([0, LIFE_TICKS, 1 << 30, MAX_ORPHAN_TICKS - 1].map(goes_on), [true; 4]);
+        assert_eq!([MAX_ORPHAN_TICKS, 1 << 31].map(goes_on), [false; 2]);
         let never = [0, ORPHAN_TICKS + 1, LIFE_TICKS, LIFE_TICKS + 1, 1 << 30];
         assert!(
             !never

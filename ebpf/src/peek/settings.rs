@@ -3,7 +3,6 @@
 use aya_ebpf::helpers::bpf_ktime_get_ns;
 use signalbox_common::{
     cut::flow::OFFERED_SCALE,
-    net::seq,
     peek::abi::{MAX_CLIENT_MSS, PeekConfig},
 };
 
@@ -33,7 +32,7 @@ pub fn config() -> Option<&'static PeekConfig> {
 /// Whether userspace was alive a moment ago.
 #[inline(always)]
 pub fn is_alive(config: &PeekConfig) -> bool {
-    seq::after(config.alive_until, tick())
+    config.is_alive(tick())
 }
 
 /// MSS that clients are offered.
