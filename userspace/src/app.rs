@@ -195,6 +195,7 @@ pub async fn start(options: Options) -> anyhow::Result<RunningBalancer> {
     tokio::spawn(store.run(inbox, reported));
     apply_first(&control, model, instead).await?;
 
+    let mut unless_started = AttachedPeek(control.kernel_peek.clone());
     relieve(predecessor, &control).await?;
     interface_watch::start(&control);
     // Handlers come before the API is open: a client of it may send a signal, whose default action ends the process.
@@ -206,6 +207,7 @@ pub async fn start(options: Options) -> anyhow::Result<RunningBalancer> {
     }
     let admin = admin::start(&control, admin_addr, &socket, take_over).await?;
     follow_changes(&control, etcd);
+    unless_started.0 = None;
     Ok(RunningBalancer {
         control,
         taken_over: relieved,
@@ -302,6 +304,7 @@ async fn relieve(predecessor: Option<Predecessor>, control: &Control) -> anyhow:
     let shares_flows = control.cut.as_ref().is_some_and(|(cut, _)| !cut.pins.is_locked());
     let is_orphaned = predecessor.is_none() && peek::has_orphans().unwrap_or_default();
     let starts_early = is_orphaned || predecessor.is_some() && shares_flows;
+    let old_pid = predecessor.as_ref().map(|old| old.pid);
     if let Some(old) = predecessor {
         if let Some((cut, _)) = &control.cut {
             // Not earlier: these programs replace the predecessor's, and must know the addresses by then.
@@ -310,15 +313,14 @@ async fn relieve(predecessor: Option<Predecessor>, control: &Control) -> anyhow:
         if starts_early {
             start_kernel_peek(control).await?;
         }
-        let pid = old.pid;
         tokio::task::spawn_blocking(move || old.confirm())
             .await?
             .context("relieving the running signalbox")?;
-        tracing::info!(pid, "Took over from a running signalbox, which drains.");
+        tracing::info!(pid = old_pid, "Took over from a running signalbox, which drains.");
     } else if starts_early {
         start_kernel_peek(control).await?;
     }
-    replace_orphans(control);
+    replace_orphans(control, old_pid);
     if let Some(flow_gc) = control.flow_gc.clone() {
         let (started, shared) = (Arc::clone(&flow_gc), Arc::clone(&control.shared));
         tokio::task::spawn_blocking(move || started.start(starts_early))
@@ -338,11 +340,25 @@ async fn relieve(predecessor: Option<Predecessor>, control: &Control) -> anyhow:
     Ok(())
 }
 
-/// Detaches programs of the kernel peek that an earlier process has left: this process' program runs after them.
-fn replace_orphans(control: &Control) {
+/// Leaves no program of the kernel peek attached when dropped: a start has failed.
+struct AttachedPeek(Option<Arc<KernelPeek>>);
+
+impl Drop for AttachedPeek {
+    fn drop(&mut self) {
+        if let Some(kernel_peek) = &self.0 {
+            kernel_peek.leave();
+        }
+    }
+}
+
+/// Detaches programs of the kernel peek that earlier processes have left: this process' program does their work.
+fn replace_orphans(control: &Control, predecessor: Option<u32>) {
     let detached = match &control.kernel_peek {
-        Some(kernel_peek) => kernel_peek.replace_orphans(),
-        None => peek::detach_orphans(),
+        Some(kernel_peek) => kernel_peek.replace_orphans(predecessor),
+        None => {
+            let owns_flows = control.cut.as_ref().is_some_and(|(cut, _)| cut.pins.is_locked());
+            peek::detach_orphans(owns_flows)
+        }
     };
     match detached {
         Ok(0) => {}

@@ -11,7 +11,7 @@ pub trait Round {
 /// A way to loop. The implementations have different costs for the verifier; [`Buffer::Loop`](super::Buffer::Loop) says
 /// which one a program can afford.
 pub trait BoundedLoop {
-    /// Repeats a round, at most so often.
+    /// Repeats a round, at most `rounds` times.
     fn repeat<R: Round>(rounds: u32, state: &mut R);
 }
 

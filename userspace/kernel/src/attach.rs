@@ -2,7 +2,7 @@
 //! elsewhere.
 //!
 //! A link is pinned to outlive the process; a filter needs no pin. The next process replaces the program of either in
-//! one step, so that no packet passes without one.
+//! one step, so that no packet passes without one; the kernel peek has its own way, see `peek/hooks.rs`.
 
 use std::path::Path;
 

@@ -350,8 +350,8 @@ impl Peek {
     }
 
     /// Has the program end with the process, which ends.
-    pub fn end(&self) {
-        self.hooks.lock().end();
+    pub fn end(&self, has_successor: bool) {
+        self.hooks.lock().end(has_successor);
     }
 
     /// Detaches what would stay attached when the process has ended.
@@ -360,8 +360,9 @@ impl Peek {
     }
 
     /// Detaches programs that an earlier process has left: from here on this one may outlive its own. Returns how many.
-    pub fn replace_orphans(&self, outlives: bool) -> io::Result<usize> {
-        self.hooks.lock().replace_orphans(outlives)
+    /// `predecessor`: pid of one that drains.
+    pub fn replace_orphans(&self, outlives: bool, predecessor: Option<u32>) -> io::Result<usize> {
+        self.hooks.lock().replace_orphans(outlives, predecessor)
     }
 }
 

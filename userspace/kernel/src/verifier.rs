@@ -274,7 +274,7 @@ pub(super) fn reason(log: &str) -> Option<String> {
 /// vendor's kernel may have them at a lower version.
 #[must_use]
 pub fn is_of_old_kernel(reason: &str) -> bool {
-    // The last one: before 5.13 the kernel called no function back.
+    // Linux before 5.13 calls no function back, and takes one less for a subprogram: the last text.
     let of_old = [
         "invalid func unknown#",
         "BPF_STX uses reserved fields",

@@ -140,10 +140,10 @@ impl RunningBalancer {
         if let Some(flow_gc) = &self.flow_gc {
             flow_gc.stop();
         }
+        if let Some(kernel_peek) = &self.control.kernel_peek {
+            kernel_peek.leave();
+        }
         if !relieved {
-            if let Some(kernel_peek) = &self.control.kernel_peek {
-                kernel_peek.leave();
-            }
             self.control.services.stop(are_kept);
         }
         shared.log.flush(LOG_TIMEOUT);

@@ -159,9 +159,7 @@ impl KernelPeek {
     pub fn stop(&self, has_successor: bool) {
         self.stopping.store(true, Relaxed);
         let mut written = self.state.lock();
-        if !has_successor {
-            self.peek.end();
-        }
+        self.peek.end(has_successor);
         let mut bindings: Vec<_> = written.bindings.drain().map(|(key, _)| key).collect();
         bindings.extend(written.passing_up.drain().map(|(key, _)| key));
         let gone = if has_successor {
@@ -194,9 +192,10 @@ impl KernelPeek {
         self.shared.snapshot.load().model.datapath.serves_orphaned
     }
 
-    /// Detaches programs of an earlier process, once this process has written its tables. Returns how many.
-    pub fn replace_orphans(&self) -> io::Result<usize> {
-        self.peek.replace_orphans(self.outlives_process())
+    /// Detaches programs of earlier processes, once this process has written its tables. `predecessor`: pid of one that
+    /// drains. Returns how many.
+    pub fn replace_orphans(&self, predecessor: Option<u32>) -> io::Result<usize> {
+        self.peek.replace_orphans(self.outlives_process(), predecessor)
     }
 
     fn config(&self) -> PeekConfig {

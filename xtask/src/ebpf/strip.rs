@@ -1,5 +1,5 @@
-//! Removal of what no kernel needs from an object: DWARF, and the line numbers of its types. Only functions' types stay,
-//! for those that the kernel calls back.
+//! Leaves an object without DWARF and line numbers, which loaders do not need. Types of functions stay: the kernel calls
+//! back only functions of known types.
 
 use anyhow::{Context as _, Result};
 use object::build::elf::{Builder, SectionData};
@@ -8,7 +8,7 @@ use object::elf::SHT_STRTAB;
 /// Sections of debugging, and relocations that loaders do not apply.
 const UNUSED: [&str; 4] = [".debug_", ".rel.debug_", ".rel.BTF", ".rel.eh_frame"];
 
-/// Record size of line numbers (`struct bpf_line_info`), which precedes them even where there are none.
+/// Size of a line number's record (`struct bpf_line_info`). The part for line numbers begins with it, also if it is empty.
 const LINE_RECORD_BYTES: u32 = 16;
 
 /// Returns the object without them; an object without types as it is.
@@ -29,7 +29,7 @@ pub(super) fn strip(object: &[u8]) -> Result<Vec<u8>> {
         return Ok(object.to_vec());
     }
     builder.delete_orphans();
-    // LLVM has one table for names of symbols and of sections, which this library cannot write.
+    // LLVM writes one table for the names of symbols and of sections; this library needs two.
     let names = builder.sections.add();
     names.name = b".shstrtab"[..].into();
     names.sh_type = SHT_STRTAB;

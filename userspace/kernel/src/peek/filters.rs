@@ -1,9 +1,11 @@
 //! Filters of clsact qdiscs that run the program where the kernel has no tcx links (before 6.6).
 //!
-//! A filter stays when its process dies; the settings of its program say what that does without a process. The filters of
-//! two processes coexist during a takeover: whichever is asked first leaves to the other what it does not route.
+//! A filter stays when its process dies. While a process takes over from another, each has a filter of its own: the
+//! predecessor's program has no bindings then, and finishes the connections that it has begun.
 
 use std::collections::BTreeMap;
+use std::ops::RangeInclusive;
+use std::path::Path;
 
 use aya::programs::{SchedClassifier, TcAttachType};
 
@@ -14,22 +16,25 @@ use crate::interfaces::{self, Interface};
 
 const SIDE: TcAttachType = TcAttachType::Ingress;
 
-/// Priorities of the filters: after those of tier `cut`. A process takes the one that its predecessor does not have.
-pub(crate) const PRIORITIES: [u16; 2] = [cut::hooks::LAST_PRIORITY + 1, cut::hooks::LAST_PRIORITY + 2];
+/// Priorities of the filters, after those of tier `cut`. Each process takes one that no other has.
+pub(crate) const PRIORITIES: RangeInclusive<u16> = cut::hooks::LAST_PRIORITY + 1..=cut::hooks::LAST_PRIORITY + 8;
 
 /// Filters of this process.
 pub(super) struct PeekFilters {
     priority: u16,
     attached: BTreeMap<u32, Interface>,
+    /// Pid of the predecessor, whose filters stay until it has ended.
+    predecessor: Option<u32>,
 }
 
 impl PeekFilters {
     /// `None` where the kernel has links.
     pub(super) fn new() -> Option<Self> {
-        let is_taken = |priority: u16| interfaces::all().iter().any(|at| has_filter(at.index, SIDE, priority));
+        let is_free = |priority: &u16| !interfaces::all().iter().any(|at| has_filter(at.index, SIDE, *priority));
         (!has_tcx()).then(|| Self {
-            priority: PRIORITIES[usize::from(is_taken(PRIORITIES[0]))],
+            priority: PRIORITIES.into_iter().find(is_free).unwrap_or(*PRIORITIES.end()),
             attached: BTreeMap::new(),
+            predecessor: None,
         })
     }
 
@@ -39,6 +44,10 @@ impl PeekFilters {
 
     /// Attaches to the interfaces in `wanted`, and to no other; again where another process has removed a filter.
     pub(super) fn reconcile(&mut self, program: &mut SchedClassifier, wanted: &[Interface]) {
+        if self.predecessor.is_some_and(has_ended) {
+            self.predecessor = None;
+            self.remove_others();
+        }
         let priority = self.priority;
         self.attached.retain(|_, interface| {
             let is_wanted = wanted.contains(interface);
@@ -61,6 +70,12 @@ impl PeekFilters {
         }
     }
 
+    /// Removes the filters of earlier processes, at once or when the predecessor has ended. Returns how many are gone.
+    pub(super) fn replace_others(&mut self, predecessor: Option<u32>) -> usize {
+        self.predecessor = predecessor;
+        if predecessor.is_some() { 0 } else { self.remove_others() }
+    }
+
     /// Removes the filters of this process, which ends.
     pub(super) fn remove_own(&mut self) {
         for interface in std::mem::take(&mut self.attached).values() {
@@ -68,21 +83,28 @@ impl PeekFilters {
         }
     }
 
-    /// Removes the filters of other processes. Returns how many there were.
-    pub(super) fn remove_others(&self) -> usize {
-        remove(PRIORITIES.into_iter().filter(|priority| *priority != self.priority))
+    fn remove_others(&self) -> usize {
+        remove(PRIORITIES.filter(|priority| *priority != self.priority))
     }
+}
+
+fn has_ended(pid: u32) -> bool {
+    !Path::new("/proc").join(pid.to_string()).exists()
 }
 
 /// Returns whether there are filters of any process.
 pub(super) fn are_there() -> bool {
-    let has_one = |at: &Interface| PRIORITIES.iter().any(|priority| has_filter(at.index, SIDE, *priority));
+    let has_one = |at: &Interface| {
+        PRIORITIES
+            .into_iter()
+            .any(|priority| has_filter(at.index, SIDE, priority))
+    };
     !has_tcx() && interfaces::all().iter().any(has_one)
 }
 
 /// Removes the filters of all processes. Returns how many there were.
 pub(crate) fn remove_all() -> usize {
-    if has_tcx() { 0 } else { remove(PRIORITIES.into_iter()) }
+    remove(PRIORITIES)
 }
 
 fn remove(priorities: impl Iterator<Item = u16> + Clone) -> usize {

@@ -34,9 +34,10 @@ pub(super) struct PeekHooks {
     links: BTreeMap<u32, PeekLink>,
     /// In place of links, where the kernel has none.
     filters: Option<PeekFilters>,
-    /// Whether links may be pinned: not before those of an earlier process are gone, which have the same names, and not
-    /// when the process ends.
+    /// Whether this process may pin links and maps: once those of earlier processes are gone, which have the same names.
     may_pin: bool,
+    /// Whether the process ends: nothing is attached or pinned any more.
+    is_over: bool,
 }
 
 impl PeekHooks {
@@ -47,6 +48,7 @@ impl PeekHooks {
             links: BTreeMap::new(),
             filters: PeekFilters::new(),
             may_pin: false,
+            is_over: false,
         }
     }
 
@@ -56,6 +58,9 @@ impl PeekHooks {
 
     /// Attaches to the interfaces in `wanted`, and to no other. `outlives`: links are pinned, as soon as they may be.
     pub(super) fn reconcile(&mut self, wanted: &[Interface], outlives: bool) {
+        if self.is_over {
+            return;
+        }
         if let (Some(filters), Some(ebpf)) = (&mut self.filters, &mut self.ebpf) {
             match program(ebpf, PROGRAM) {
                 Ok(program) => filters.reconcile(program, wanted),
@@ -93,14 +98,14 @@ impl PeekHooks {
     }
 
     /// Detaches the programs of earlier processes, and pins this one's links in their place, if it `outlives` its process.
-    /// Returns how many were detached.
-    pub(super) fn replace_orphans(&mut self, outlives: bool) -> io::Result<usize> {
+    /// `predecessor` is the pid of one that drains. Returns how many were detached.
+    pub(super) fn replace_orphans(&mut self, outlives: bool, predecessor: Option<u32>) -> io::Result<usize> {
         if let Err(error) = retire_orphans(&self.pins) {
             tracing::warn!(%error, "A program that an earlier process has left took new clients until it was detached.");
         }
-        let detached = match &self.filters {
-            Some(filters) => filters.remove_others(),
-            None => detach_orphans()?,
+        let detached = match &mut self.filters {
+            Some(filters) => filters.replace_others(predecessor),
+            None => detach_orphans(true)?,
         };
         self.remove_map_pins();
         self.may_pin = true;
@@ -108,16 +113,27 @@ impl PeekHooks {
         Ok(detached)
     }
 
-    /// Removes the pins: the program stays as long as the process, which ends.
-    pub(super) fn end(&mut self) {
-        self.follow_pins(false);
+    /// The program stays as long as the process, which ends. Pins are left to a successor.
+    pub(super) fn end(&mut self, has_successor: bool) {
+        if !has_successor {
+            self.follow_pins(false);
+        }
+        if !has_successor && self.may_pin {
+            self.remove_map_pins();
+        }
         self.may_pin = false;
+        self.is_over = true;
     }
 
-    /// Removes what would stay when the process ends.
+    /// Removes what would stay when the process has ended.
     pub(super) fn leave(&mut self) {
+        self.is_over = true;
         if let Some(filters) = &mut self.filters {
             filters.remove_own();
+        }
+        // Pins that are not this process' own are a successor's.
+        if self.may_pin {
+            self.follow_pins(false);
             self.remove_map_pins();
         }
     }
@@ -130,7 +146,10 @@ impl PeekHooks {
     }
 
     fn follow_pins(&mut self, outlives: bool) {
-        if self.may_pin && self.filters.is_some() {
+        if self.filters.is_some() {
+            if !self.may_pin || self.ebpf.is_none() {
+                return;
+            }
             // A filter outlives the process, whatever is configured.
             if let Err(error) = self.pin_maps() {
                 tracing::warn!(

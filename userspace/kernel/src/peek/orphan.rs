@@ -1,4 +1,5 @@
-//! Programs of the kernel peek that a process has left at interfaces when it died: `datapath: { peek_orphan: serve }`.
+//! Programs of the kernel peek that a process has left at interfaces when it died: by `datapath: { peek_orphan: serve }`,
+//! or in filters, which stay in any case.
 
 use std::io;
 use std::mem::offset_of;
@@ -47,8 +48,9 @@ pub(super) fn retire_orphans(pins: &Pins) -> io::Result<()> {
     Ok(())
 }
 
-/// Detaches such programs. Returns how many.
-pub fn detach_orphans() -> io::Result<usize> {
+/// Detaches such programs. `owns_flows`: this process has the flow table, so that no other that has it lives; otherwise
+/// filters are detached only if nobody has it. Returns how many.
+pub fn detach_orphans(owns_flows: bool) -> io::Result<usize> {
     let orphans = pinned_links()?;
     for pin in &orphans {
         std::fs::remove_file(pin)?;
@@ -57,7 +59,8 @@ pub fn detach_orphans() -> io::Result<usize> {
             let _ = std::fs::remove_file(pin.with_file_name(name));
         }
     }
-    Ok(orphans.len() + filters::remove_all())
+    let may_remove = filters::are_there() && (owns_flows || Pins::lock(PinKind::Cut, false).is_ok());
+    Ok(orphans.len() + if may_remove { filters::remove_all() } else { 0 })
 }
 
 /// Pins of links of the program, of all versions.

@@ -44,6 +44,7 @@ fn the_next_process_replaces_a_filter_and_loses_no_request() {
     while_asking(&lab, || {
         for round in 0..4 {
             sleep(Duration::from_millis(200));
+            let before = filters(&lab);
             if round % 2 == 0 {
                 sb.kill9();
                 sb = Signalbox::start_file(&lab, "restarted", &config, &[]);
@@ -53,8 +54,12 @@ fn the_next_process_replaces_a_filter_and_loses_no_request() {
                 sb = next;
             }
             expect_routes(&sb, 2);
-            let is_one_each = || filters(&lab).len() == INTERFACES.len();
-            assert!(eventually(SOON, is_one_each), "{:?}", filters(&lab));
+            // Those of the predecessor are gone, and the ones that are there are others.
+            let new = || {
+                let now = filters(&lab);
+                now.len() == INTERFACES.len() && now.iter().all(|filter| !before.contains(filter))
+            };
+            assert!(eventually(SOON, new), "{before:?}, then {:?}", filters(&lab));
         }
     });
     assert!(is_served_by(&lab, &sb), "{}", sb.get("/metrics").1);
@@ -83,6 +88,33 @@ fn a_filter_without_a_process_ends_and_sigterm_removes_it() {
     sb.term();
     assert_eq!(sb.proc.exit_code(4 * SOON), 0);
     assert!(filters(&lab).is_empty(), "{:?}", filters(&lab));
+}
+
+#[lab_test]
+fn a_start_that_fails_leaves_no_filter() {
+    let Some(lab) = old_lab() else { return };
+    let _router = Router::start(&lab, "east-1");
+    let mut sb = start_with(&lab, &cut::body(PEEK), 2);
+    sb.kill9();
+    // The program is attached before the API listens, at an address that is not this machine's.
+    let config = std::fs::read_to_string(lab.dir().join("signalbox.yaml")).unwrap();
+    let (file, listen) = (lab.dir().join("failing.yaml"), "admin: { listen: \"");
+    let (before, after) = config.split_once(listen).unwrap();
+    let (_, after) = after.split_once('"').unwrap();
+    std::fs::write(&file, format!("{before}{listen}192.0.2.1:1\"{after}")).unwrap();
+    let mut sb = Signalbox::spawn_file(&lab, "failing", &file, &[]);
+    assert_ne!(sb.proc.exit_code(4 * SOON), 0);
+    assert!(filters(&lab).is_empty(), "{:?}\n{}", filters(&lab), sb.proc.log());
+}
+
+#[lab_test]
+fn a_later_load_pins_its_maps_without_a_warning() {
+    let Some(lab) = old_lab() else { return };
+    let _router = Router::start(&lab, "east-1");
+    let sb = start_with(&lab, &cut::body("datapath: { peek: auto }"), 2);
+    let pins = || cut::pins(&lab).iter().any(|dir| dir.join("PEEK_CONFIG").exists());
+    assert!(eventually(SOON, pins), "{:?}", cut::pins(&lab));
+    assert!(!sb.proc.log().contains("could not be pinned"), "{}", sb.proc.log());
 }
 
 #[lab_test]
