@@ -166,7 +166,7 @@ mod tests {
         let texts: Vec<_> = CONDITIONS.iter().map(text).collect();
         // The packet filter's rules are in no contender's configuration.
         assert_eq!(texts[0], texts[1]);
-        for (at, word) in ["log stdout", "send-proxy-v2", "sc0_conn", "clients.lst"]
+        for (at, word) in ["log stdout", "5s send-proxy-v2", "sc0_conn", "clients.lst"]
             .into_iter()
             .enumerate()
         {
