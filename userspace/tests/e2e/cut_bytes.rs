@@ -40,9 +40,10 @@ fn hundreds_of_flows_of_every_size_through_every_door() {
         // An end that is seen before its worker has counted the flow is counted a second later.
         assert!(
             eventually(SOON, || finished() == count / 2),
-            "{cluster}: {} of {} ends are counted",
+            "{cluster}: {} of {} ends are counted\n{}",
             finished(),
-            count / 2
+            count / 2,
+            sb.get("/metrics").1
         );
         assert_eq!(sb.host(host)["active_connections"], 0);
     }
