@@ -205,7 +205,12 @@ fn repeat(sb: &Signalbox, mut one: impl FnMut()) -> u64 {
     };
     while connections % 100 != 0 || exits(sb, "early") < enough(connections) {
         connections += 1;
-        one();
+        let done = std::panic::catch_unwind(std::panic::AssertUnwindSafe(&mut one));
+        if let Err(error) = done {
+            println!("connection {connections}: {}", sb.get("/metrics").1);
+            println!("{:#?}", sb.flows("limit=1000"));
+            std::panic::resume_unwind(error);
+        }
     }
     let races = exits(sb, "early");
     println!("of {connections} connections {races} had a packet at two CPUs at once");
