@@ -274,7 +274,7 @@ pub(super) fn reason(log: &str) -> Option<String> {
 /// vendor's kernel may have them at a lower version.
 #[must_use]
 pub fn is_of_old_kernel(reason: &str) -> bool {
-    // Linux before 5.13 calls no function back, and takes one less for a subprogram: the last text.
+    // The last text: Linux before 5.13 does not count functions that it would call back.
     let of_old = [
         "invalid func unknown#",
         "BPF_STX uses reserved fields",

@@ -102,7 +102,7 @@ fn filters_of_another_version_are_replaced_without_a_packet_lost() {
         sb.kill9();
         *sb = Signalbox::start_file(&lab, "another", &config, &[]);
     });
-    // One of each program; the kernel peek's is there once the kernel has checked it, if names are peeked at in the kernel.
+    // Each program has one filter. The kernel peek's comes later, and only if names are peeked at in the kernel.
     let are_alone = || {
         let filters = lab.lb.must(&["tc", "filter", "show", "dev", "client", "ingress"]);
         let count = |program: &str| filters.matches(&format!("{program} direct-action")).count();

@@ -54,7 +54,7 @@ fn the_next_process_replaces_a_filter_and_loses_no_request() {
                 sb = next;
             }
             expect_routes(&sb, 2);
-            // Those of the predecessor are gone, and the ones that are there are others.
+            // The predecessor's filters are gone, and the new process has its own.
             let new = || {
                 let now = filters(&lab);
                 now.len() == INTERFACES.len() && now.iter().all(|filter| !before.contains(filter))
@@ -77,7 +77,7 @@ fn a_filter_without_a_process_ends_and_sigterm_removes_it() {
     let mut sb = start_with(&lab, &cut::body(PEEK), 2);
     sb.wait_healthy(&["east-1"]);
     assert!(is_served_by(&lab, &sb), "{}", sb.get("/metrics").1);
-    // One that another process has removed is put back.
+    // A filter that another process has removed is put back.
     lab.lb.must(&["tc", "qdisc", "del", "dev", INTERFACES[0], "clsact"]);
     assert!(
         eventually(SOON, || filters(&lab).len() == INTERFACES.len()),
