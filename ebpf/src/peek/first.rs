@@ -70,8 +70,7 @@ pub fn on_first_data<F: Family>(
     stamps: &[u32; 2],
     binding: &PeekBinding,
 ) -> i32 {
-    // SAFETY: a number, read at once.
-    let done = unsafe { PEEK_DONE.get(&segment.tuple) }.copied();
+    let done = done(segment);
     if done == Some(segment.tcp.seq) {
         return exit(Reason::PeekEarly, DROP);
     }
@@ -91,6 +90,13 @@ pub fn on_first_data<F: Family>(
         step::KEPT => exit(Reason::PeekKept, DROP),
         _ => miss(),
     }
+}
+
+/// Entry of `PEEK_DONE` for a client.
+#[inline(always)]
+fn done(segment: &Segment) -> Option<u32> {
+    // SAFETY: a number, read at once.
+    unsafe { PEEK_DONE.get(&segment.tuple) }.copied()
 }
 
 /// Sends the SYN of the connection in `PEEK_READING` to its host.
@@ -224,7 +230,13 @@ fn try_connect<F: Family>(
     // SAFETY: an element of the array that this CPU has just claimed.
     let flow = unsafe { &mut *flow };
     let flags = if has_waited { BPF_EXIST } else { BPF_NOEXIST };
-    if PEEK_PENDING.insert(&segment.tuple, &*pending, flags).is_err() {
+    let is_taken = PEEK_PENDING.insert(&segment.tuple, &*pending, flags).is_err();
+    // Another CPU may have had a copy of the data, and its host's answer, since this CPU looked into that map.
+    let is_done = done(segment) == Some(segment.tcp.seq);
+    if is_taken || is_done {
+        if !is_taken {
+            let _ = PEEK_PENDING.remove(&segment.tuple);
+        }
         give_back(reading, count);
         flow.state = state::FREE;
         release_port(port, flow_index);

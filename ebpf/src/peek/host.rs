@@ -107,7 +107,7 @@ fn take_first_data(flow: &mut CutFlow) -> bool {
 }
 
 /// Not an action: the first data is lost.
-const LOST: i32 = -2;
+const LOST: i32 = NOT_SENT - 1;
 
 #[inline(never)]
 fn deliver<F: Family>(ctx: &TcContext, segment: &Segment, flow: &mut CutFlow, index: u32) -> i32 {
@@ -130,7 +130,28 @@ fn deliver<F: Family>(ctx: &TcContext, segment: &Segment, flow: &mut CutFlow, in
         // SAFETY: the element of a flow that this CPU completes.
         unsafe { (*about).accepted_after = accepted_after };
     }
+    let action = send_kept::<F>(ctx, segment, flow, index, &pending);
+    if action >= 0 {
+        // Before it leaves the other map: another CPU may have a copy of the data, and must find it in one of them.
+        let _ = PEEK_DONE.insert(&client, &first, 0);
+    }
     let _ = PEEK_PENDING.remove(&client);
+    match action {
+        LOST => LOST,
+        NOT_SENT => exit(Reason::PeekFailed, DROP),
+        action => exit(Reason::PeekDelivered, action),
+    }
+}
+
+/// Sends the first data that the ring has of a connection. Besides actions: `LOST`, and `NOT_SENT`, whose flow has ended.
+#[inline(always)]
+fn send_kept<F: Family>(
+    ctx: &TcContext,
+    segment: &Segment,
+    flow: &mut CutFlow,
+    index: u32,
+    pending: &PeekPending,
+) -> i32 {
     let Some(payload) = PEEK_PAYLOADS.get_ptr_mut(pending.payload) else {
         return LOST;
     };
@@ -139,16 +160,10 @@ fn deliver<F: Family>(ctx: &TcContext, segment: &Segment, flow: &mut CutFlow, in
     if payload.generation != pending.generation {
         return LOST;
     }
-    match send_data::<F>(ctx, segment, flow, index, &pending, payload) {
-        Some(action) => {
-            let _ = PEEK_DONE.insert(&client, &first, 0);
-            exit(Reason::PeekDelivered, action)
-        }
-        None => {
-            forget(flow);
-            exit(Reason::PeekFailed, DROP)
-        }
-    }
+    send_data::<F>(ctx, segment, flow, index, pending, payload).unwrap_or_else(|| {
+        forget(flow);
+        NOT_SENT
+    })
 }
 
 /// Ends a flow whose first data is lost, and its host's connection. The client repeats its data, and that is read
