@@ -46,7 +46,7 @@ impl Settings {
 
     /// Completes the section with facts of this machine.
     pub fn new(ha: HighAvailability, socket: PathBuf) -> anyhow::Result<Self> {
-        let host_name = signalbox_sys::host_name();
+        let host_name = signalbox_sys::node_name();
         let node = ha.own_name(&host_name).to_owned();
         if !ha.nodes.is_empty() && ha.own_slot(&host_name).is_none() {
             let names: Vec<_> = ha.nodes.iter().map(|node| node.name.as_str()).collect();

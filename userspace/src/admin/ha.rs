@@ -51,7 +51,7 @@ pub(super) async fn show(State(control): State<Arc<Control>>) -> ApiReply<HaAnsw
         node: Some(HaNode {
             name: ha.name.clone(),
             mode: ha.mode.as_str().into(),
-            node: ha.own_name(&crate::sys::host_name()).to_owned(),
+            node: ha.own_name(&crate::sys::node_name()).to_owned(),
             nodes: nodes.collect(),
             supervised: control.shared.ha.is_supervised(),
             sync: ha.sync.as_ref().map(|_| sync_view(&control)),

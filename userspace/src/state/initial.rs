@@ -88,7 +88,7 @@ impl Shared {
             over_limit: OverLimit::default(),
             seed,
             sync: SyncState::default(),
-            node: NodeShare::of(model.ha.as_ref(), &crate::sys::host_name()),
+            node: NodeShare::of(model.ha.as_ref(), &crate::sys::node_name()),
             started: Instant::now(),
             stopping: false.into(),
             reloads: Reloads::default(),

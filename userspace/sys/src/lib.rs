@@ -24,7 +24,7 @@ pub use clock::{monotonic, unix_ms};
 pub use error::error_chain;
 pub use file_stamp::FileStamp;
 pub use private_file::{private_directory, sync_directory, write_private};
-pub use process::{end_with_parent, host_name};
+pub use process::{end_with_parent, host_name, node_name};
 pub use repair::{RepairedConnection, connect_repaired};
 use repair::{TCP_RECV_QUEUE, TCP_REPAIR_OFF_NO_WP, TCP_SEND_QUEUE};
 pub use service_manager::{is_listening, take_descriptors};

@@ -10,6 +10,13 @@ pub fn host_name() -> String {
     nix::unistd::gethostname().map_or_else(|_| String::new(), |name| name.to_string_lossy().into_owned())
 }
 
+/// Name of this node among others: `SIGNALBOX_NODE`, such as that of a node of Kubernetes, or the host name.
+#[must_use]
+pub fn node_name() -> String {
+    let given = std::env::var("SIGNALBOX_NODE").ok().filter(|name| !name.is_empty());
+    given.unwrap_or_else(host_name)
+}
+
 /// Has the kernel send `signal` to the child that the command starts, when the thread that starts it ends.
 pub fn end_with_parent(command: &mut std::process::Command, signal: c_int) {
     let parent = std::process::id();
