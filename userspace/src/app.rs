@@ -1,5 +1,6 @@
 //! Composition of `signalbox run`: its parts, in the order in which they start and end.
 
+mod addresses;
 mod foreign_programs;
 mod interface_watch;
 mod kernel_parts;

@@ -128,7 +128,7 @@ pub fn start(
         hand_over::end_all(cut);
         return Ok(());
     };
-    let host_name = sys::host_name();
+    let host_name = sys::node_name();
     let Some(slot) = ha.own_slot(&host_name) else {
         let why = format!("{} is not one of `ha.nodes`", ha.own_name(&host_name));
         return Err(std::io::Error::new(std::io::ErrorKind::InvalidInput, why));

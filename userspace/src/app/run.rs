@@ -6,15 +6,14 @@ use std::time::{Duration, Instant};
 
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::oneshot;
-use tokio::task::JoinSet;
 
 use super::RunningBalancer;
+use super::addresses;
 use super::restart;
 use super::successor::Successor;
 use crate::control::Control;
 use crate::control::event::StoreEvent;
 use crate::datapath::accept::StopMode;
-use crate::state::Shared;
 use crate::sync;
 
 /// Time that the end of the process waits for the connection log to be written.
@@ -106,10 +105,18 @@ impl RunningBalancer {
         let shared = Arc::clone(&self.control.shared);
         let period = shared.snapshot.load().model.timeouts.shutdown;
         if !relieved {
-            hand_groups_over(&shared, period).await;
+            addresses::hand_over(&shared, period).await;
         }
         let are_kept = !relieved && restart::leave_sockets(&self.control).await;
         shared.stopping.store(true, Relaxed);
+        let mut is_hurried = false;
+        if !relieved {
+            tokio::select! {
+                () = addresses::have_left(&shared, period) => {}
+                _ = terminate.recv() => is_hurried = true,
+                _ = interrupt.recv() => is_hurried = true,
+            }
+        }
         if let Some(kernel_peek) = &self.control.kernel_peek {
             kernel_peek.stop(relieved);
         }
@@ -124,10 +131,15 @@ impl RunningBalancer {
                 tokio::time::sleep(Duration::from_millis(20)).await;
             }
         };
-        tokio::select! {
-            () = drained => {}
-            _ = terminate.recv() => tracing::warn!("A second signal: ending without waiting for open connections."),
-            _ = interrupt.recv() => tracing::warn!("A second signal: ending without waiting for open connections."),
+        if !is_hurried {
+            tokio::select! {
+                () = drained => {}
+                _ = terminate.recv() => is_hurried = true,
+                _ = interrupt.recv() => is_hurried = true,
+            }
+        }
+        if is_hurried {
+            tracing::warn!("A second signal: ending without waiting for open connections.");
         }
         let left = shared.totals.with_sockets.get();
         if left > 0 {
@@ -167,15 +179,4 @@ async fn stop_listening(control: &Control, are_kept: bool) {
     {
         tokio::time::sleep(COOKIE_GRACE_INTERVAL).await;
     }
-}
-
-/// Makes the connections of groups that leave with this process drain here, before the supervisor learns of the end.
-async fn hand_groups_over(shared: &Arc<Shared>, period: Duration) {
-    let mut all = JoinSet::new();
-    for group in shared.ha.owned().iter() {
-        let (shared, group) = (Arc::clone(shared), group.clone());
-        // The result is logged where it occurs.
-        all.spawn(async move { sync::hand_over::request(&shared, &group, period).await });
-    }
-    let _ = all.join_all().await;
 }

@@ -42,6 +42,10 @@ pub struct HaGroups {
     reports: Mutex<BTreeMap<String, GroupReport>>,
     transitions: Mutex<BTreeMap<(String, &'static str), Arc<Counter>>>,
     owned: ArcSwap<OwnedGroups>,
+    /// Groups that are about to leave this node.
+    leaving: ArcSwap<OwnedGroups>,
+    /// Whether all groups are, because the process ends.
+    is_ending: AtomicBool,
     /// Whether any group has been reported yet.
     is_reported: AtomicBool,
     /// Start of the process.
@@ -61,6 +65,8 @@ impl Default for HaGroups {
             reports: Mutex::default(),
             transitions: Mutex::default(),
             owned: ArcSwap::default(),
+            leaving: ArcSwap::default(),
+            is_ending: AtomicBool::new(false),
             is_reported: AtomicBool::new(false),
             created: Instant::now(),
             changes: watch::Sender::new(Arc::default()),
@@ -140,6 +146,37 @@ impl HaGroups {
         self.owned.load_full()
     }
 
+    /// Sets whether a group is about to leave.
+    pub fn set_leaving(&self, group: &str, leaves: bool) {
+        self.leaving.rcu(|leaving| {
+            let mut leaving = OwnedGroups::clone(leaving);
+            if leaves {
+                leaving.insert(group.to_owned());
+            } else {
+                leaving.remove(group);
+            }
+            leaving
+        });
+    }
+
+    /// All groups are about to leave, because the process ends.
+    pub fn begin_to_end(&self) {
+        self.is_ending.store(true, Relaxed);
+    }
+
+    /// Names of the groups that this node has and keeps.
+    #[must_use]
+    pub fn kept(&self) -> Arc<OwnedGroups> {
+        let (owned, leaving) = (self.owned(), self.leaving.load());
+        if self.is_ending.load(Relaxed) {
+            Arc::default()
+        } else if leaving.is_empty() {
+            owned
+        } else {
+            Arc::new(owned.difference(&leaving).cloned().collect())
+        }
+    }
+
     /// Whether it has been reported which groups this node has.
     #[must_use]
     pub fn is_reported(&self) -> bool {
@@ -166,11 +203,13 @@ impl HaGroups {
         !self.is_reported() && self.created.elapsed() >= FIRST_REPORT_TIMEOUT
     }
 
-    /// Whether connections for clients of an address may use source addresses that move with it: not if another node is
-    /// known to have them. Takes no lock.
+    /// Whether connections for clients of an address may use source addresses that move with it: not if another node has
+    /// them or is about to get them, because the host's answer would go there. Takes no lock.
     #[must_use]
     pub fn may_have(&self, floating: &FloatingSources, vip: IpAddr) -> bool {
-        !self.is_reported() || self.has(floating, vip)
+        let name = floating.group_of(vip).and_then(|group| floating.name_of(group));
+        let stays = |name| !self.is_ending.load(Relaxed) && !self.leaving.load().contains(name);
+        !self.is_reported() || name.is_some_and(|name| self.owned.load().contains(name) && stays(name))
     }
 
     /// Channel with each change of the groups that this node has.
@@ -278,6 +317,27 @@ mod tests {
         assert_eq!(*groups.owned(), ["g2".to_owned()].into());
         let counts = groups.transitions();
         assert!(counts.contains(&("g1".to_owned(), "master", 1)) && counts.contains(&("g1".to_owned(), "fault", 1)));
+    }
+
+    #[test]
+    fn sources_of_a_group_are_not_used_once_it_is_about_to_leave() {
+        let (ha, _) =
+            crate::config::ha::parse("{ groups: [{ name: g1, vips: 10.1.0.9 }, { name: g2, vips: 10.1.0.10 }] }")
+                .unwrap();
+        let floating = FloatingSources::new(Some(&ha));
+        let may_have = |groups: &HaGroups, vip| groups.may_have(&floating, IpAddr::from([10, 1, 0, vip]));
+        let groups = HaGroups::default();
+        assert!(may_have(&groups, 9), "nothing is known");
+        groups.report("g1", GroupState::Master, 250);
+        groups.report("g2", GroupState::Backup, 250);
+        assert!(may_have(&groups, 9) && !may_have(&groups, 10) && !may_have(&groups, 11));
+        groups.set_leaving("g1", true);
+        assert!(!may_have(&groups, 9));
+        assert!(groups.kept().is_empty() && groups.owned().contains("g1"));
+        groups.set_leaving("g1", false);
+        assert!(may_have(&groups, 9) && groups.kept().contains("g1"));
+        groups.begin_to_end();
+        assert!(!may_have(&groups, 9) && groups.kept().is_empty());
     }
 
     #[test]

@@ -110,6 +110,7 @@ async fn answer(node: &Node, request: HandOverRequest) {
 /// Hands a group over, which counts as leaving from now on. Returns the names of the nodes that know of it.
 pub(super) async fn prepare(node: &Node, group: &str, period: Duration) -> Result<Vec<String>, String> {
     *node.leaving.borrow_mut().entry(group.to_owned()).or_default() += 1;
+    node.shared.ha.set_leaving(group, true);
     let outcome = hand_over(node, group, period).await;
     match &outcome {
         Ok(told) => {
@@ -137,6 +138,7 @@ pub(super) async fn await_leave(node: &Node, group: &str, has_begun: bool, limit
         *count -= 1;
         if *count == 0 {
             leaving.remove(group);
+            node.shared.ha.set_leaving(group, false);
         }
     }
     drop(leaving);

@@ -53,7 +53,7 @@ impl Conditions {
         chained.sort_unstable();
         Self {
             chained,
-            owned: shared.ha.is_reported().then(|| shared.ha.owned()),
+            owned: shared.ha.is_reported().then(|| shared.ha.kept()),
             has_ports: true,
             filter: shared.filter_verdicts.load_full(),
             has_no_answers: false,

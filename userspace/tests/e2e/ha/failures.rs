@@ -1,5 +1,10 @@
 //! Failures, and the places of the addresses afterwards.
 
+use std::io::ErrorKind;
+use std::net::TcpStream;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed};
+use std::time::Duration;
+
 use nix::sys::signal::Signal;
 
 use super::scene::{HaLab, Node, SOURCE, VIP6, VIPS, privileged};
@@ -65,6 +70,47 @@ fn addresses_leave_a_signalbox_that_stops_before_its_connections_end() {
     wait_all(&lab, 0);
     lab.nodes[0].signalbox.as_mut().unwrap().signal(Signal::SIGTERM);
     wait_all(&lab, 1);
+}
+
+/// As Kubernetes ends a pod: both processes are told to end at once. Connections are accepted until the addresses have left.
+#[lab_test(privileged)]
+fn a_node_that_is_told_to_stop_refuses_no_connection() {
+    let mut lab = HaLab::start(&one_group());
+    for both in [false, true] {
+        wait_all(&lab, 0);
+        let (is_over, connected, refused) = (AtomicBool::new(false), AtomicU32::new(0), AtomicU32::new(0));
+        let (client, node) = (lab.client.clone(), &mut lab.nodes[0]);
+        let (mut signalbox, mut supervisor) = (node.signalbox.take().unwrap(), node.supervisor.take());
+        std::thread::scope(|scope| {
+            scope.spawn(|| client.run(|| connect_until(&is_over, &connected, &refused)));
+            signalbox.signal(Signal::SIGTERM);
+            if both && let Some(supervisor) = &supervisor {
+                supervisor.signal(Signal::SIGTERM);
+            }
+            signalbox.exit_code(SOON);
+            is_over.store(true, Relaxed);
+        });
+        assert_eq!(refused.load(Relaxed), 0, "both: {both}\n{}", signalbox.log());
+        assert!(connected.load(Relaxed) > 0);
+        wait_all(&lab, 1);
+        if let Some(supervisor) = &mut supervisor {
+            supervisor.kill();
+        }
+        lab.nodes[0].start_signalbox();
+        lab.nodes[0].start_supervisor();
+    }
+}
+
+/// Connects again and again, and counts refusals. A SYN that no node has answered is not one: the client repeats it.
+fn connect_until(is_over: &AtomicBool, connected: &AtomicU32, refused: &AtomicU32) {
+    let at = format!("{}:80", VIPS[0]).parse().unwrap();
+    while !is_over.load(Relaxed) {
+        match TcpStream::connect_timeout(&at, Duration::from_millis(50)) {
+            Ok(_) => connected.fetch_add(1, Relaxed),
+            Err(error) if error.kind() == ErrorKind::ConnectionRefused => refused.fetch_add(1, Relaxed),
+            Err(_) => continue,
+        };
+    }
 }
 
 #[lab_test(privileged)]
