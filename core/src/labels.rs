@@ -134,6 +134,20 @@ impl Selector {
         }
     }
 
+    /// Requirements as Kubernetes writes them in `matchExpressions`: key, operator, values.
+    pub fn expressions(&self) -> impl Iterator<Item = (&str, &'static str, Vec<&str>)> {
+        static NONE: BTreeSet<String> = BTreeSet::new();
+        self.0.iter().map(|Requirement { key, condition }| {
+            let (operator, values) = match condition {
+                Condition::Exists => ("Exists", &NONE),
+                Condition::Absent => ("DoesNotExist", &NONE),
+                Condition::In(values) => ("In", values),
+                Condition::NotIn(values) => ("NotIn", values),
+            };
+            (key.as_str(), operator, values.iter().map(String::as_str).collect())
+        })
+    }
+
     /// Whether an object with these labels is selected.
     #[must_use]
     pub fn matches(&self, labels: &Labels) -> bool {

@@ -1,13 +1,12 @@
 //! `signalbox ha-config`: virtual addresses from the options of OpenShift's `ha-config` and `oc adm ipfailover`.
 
 mod environment;
-mod manifest;
+mod kubernetes;
 mod options;
 mod section;
 
-use std::io::Write as _;
 use std::path::Path;
-use std::process::{Command, ExitCode, Stdio};
+use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::{Context as _, bail};
@@ -23,24 +22,33 @@ use crate::config;
 pub(super) use options::HaConfigArgs;
 use options::Output;
 
+/// Unit beside that of `signalbox run`, on which it does not depend: it must outlive it to remove the addresses.
+const SYSTEMD_UNIT: &str = include_str!("../../../packaging/systemd/signalbox-ha.service");
+
 pub(super) fn run(args: HaConfigArgs) -> anyhow::Result<ExitCode> {
     let args = if args.from_env {
         let names_nodes = args.nodes.is_some();
         let mut args = environment::complete(args, |name| std::env::var(name).ok())?;
-        if !names_nodes && args.nodes.is_some() {
-            add_own_node(&mut args)?;
+        match &args.nodes {
+            // The nodes are the cluster's, and this machine is none of them.
+            Some(_) if !names_nodes && args.output == "kubernetes" => args.nodes = None,
+            Some(_) if !names_nodes => add_own_node(&mut args)?,
+            _ => {}
         }
         args
     } else {
         args
     };
     let output = args.checked()?;
+    if args.create && output == Output::Kubernetes {
+        return kubernetes::create(&args);
+    }
     let (section, parsed) = match (&args.virtual_ips, args.create) {
         (None, false) => section::read(&args.into)?,
         _ => section::build(&args)?,
     };
     if args.create {
-        return create(&args, output, &section, &parsed);
+        return create(&args, &section);
     }
     show(&args, output, &section, &parsed)?;
     Ok(ExitCode::SUCCESS)
@@ -70,8 +78,8 @@ fn show(args: &HaConfigArgs, output: Output, section: &Value, ha: &HighAvailabil
         Output::Json => emit(&serde_json::json!({ "ha": section }), OutputFormat::Json),
         Output::Yaml => print_text(&section::yaml(section)?),
         Output::Keepalived => print_text(&keepalived(args, ha)?),
-        Output::Systemd => print_text(manifest::SYSTEMD_UNIT),
-        Output::Kubernetes => print_text(&manifest::kubernetes(args, ha)?),
+        Output::Systemd => print_text(SYSTEMD_UNIT),
+        Output::Kubernetes => print_text(&kubernetes::show(args, section)?),
     }
 }
 
@@ -120,11 +128,8 @@ fn keepalived(args: &HaConfigArgs, ha: &HighAvailability) -> anyhow::Result<Stri
     render(&settings.ha, &node).map_err(anyhow::Error::msg)
 }
 
-/// Puts the configuration where it takes effect: into signalbox's file, or into the cluster.
-fn create(args: &HaConfigArgs, output: Output, section: &Value, ha: &HighAvailability) -> anyhow::Result<ExitCode> {
-    if output == Output::Kubernetes {
-        return apply(&manifest::kubernetes(args, ha)?);
-    }
+/// Puts the configuration where it takes effect: into signalbox's file.
+fn create(args: &HaConfigArgs, section: &Value) -> anyhow::Result<ExitCode> {
     let file = &args.into;
     let text = std::fs::read_to_string(file).with_context(|| format!("reading {}", file.display()))?;
     let before = config::parse(&text).map_err(|errors| anyhow::Error::msg(errors.with_file(file).to_string()))?;
@@ -150,25 +155,4 @@ fn replace(file: &Path, text: &str) -> std::io::Result<()> {
     std::fs::write(&new, text)?;
     std::fs::set_permissions(&new, std::fs::metadata(file)?.permissions())?;
     std::fs::rename(&new, file)
-}
-
-/// Applies a manifest with OpenShift's or Kubernetes' client.
-fn apply(manifest: &str) -> anyhow::Result<ExitCode> {
-    for program in ["oc", "kubectl"] {
-        let child = Command::new(program)
-            .args(["apply", "-f", "-"])
-            .stdin(Stdio::piped())
-            .spawn();
-        let Ok(mut child) = child else { continue };
-        if let Some(mut stdin) = child.stdin.take() {
-            stdin.write_all(manifest.as_bytes())?;
-        }
-        let status = child.wait()?;
-        return Ok(if status.success() {
-            ExitCode::SUCCESS
-        } else {
-            ExitCode::FAILURE
-        });
-    }
-    bail!("neither `oc` nor `kubectl` is installed: leave --create out, and apply the printed manifest")
 }

@@ -14,7 +14,9 @@ pub(super) fn complete(mut args: HaConfigArgs, get: impl Fn(&str) -> Option<Stri
         }
     };
     fill(&mut args.name, "CONFIG_NAME");
-    fill(&mut args.selector, "SELECTOR");
+    if args.selector.is_empty() {
+        args.selector.extend(of("SELECTOR"));
+    }
     fill(&mut args.virtual_ips, "VIRTUAL_IPS");
     fill(&mut args.virtual_ip_groups, "VIP_GROUPS");
     fill(&mut args.interface, "NETWORK_INTERFACE");

@@ -3,7 +3,8 @@
 use std::net::IpAddr;
 use std::path::PathBuf;
 
-use anyhow::bail;
+use anyhow::{Context as _, bail};
+use signalbox_core::labels::Selector;
 
 /// Output forms that use Go's template language.
 const TEMPLATES: [&str; 4] = ["template", "templatefile", "go-template", "go-template-file"];
@@ -19,9 +20,12 @@ pub(in crate::cli) struct HaConfigArgs {
     /// The type of the configuration: keepalived.
     #[arg(long = "type", value_name = "TYPE", default_value = "keepalived")]
     pub(super) kind: String,
-    /// Add the section to signalbox's configuration file; with `-o kubernetes`, apply the manifest.
+    /// Add the section to signalbox's configuration file; with `-o kubernetes`, to the cluster's, and apply all objects.
     #[arg(long)]
     pub(super) create: bool,
+    /// With `-o kubernetes --create`: replace another section `ha`; with --selector, move the balancers to its nodes.
+    #[arg(long, requires = "create")]
+    pub(super) replace: bool,
     /// The configuration file that --create adds the section to.
     #[arg(
         long,
@@ -45,19 +49,32 @@ pub(in crate::cli) struct HaConfigArgs {
     /// A Go template: not supported, use -o json.
     #[arg(short, long, value_name = "TEMPLATE")]
     pub(super) template: Option<String>,
-    /// The image of `-o kubernetes`; ${component} and ${version} are filled in.
+    /// The images of `-o kubernetes`; ${component} (signalbox, signalbox-ha) and ${version} are filled in.
     #[arg(long, value_name = "IMAGE")]
     pub(super) images: Option<String>,
-    /// Use the image `latest` rather than the one of this version.
+    /// Use the images `latest` rather than those of this version.
     #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true", default_value_t = false, action = clap::ArgAction::Set)]
     pub(super) latest_images: bool,
-    /// Labels of the nodes of `-o kubernetes` [default: ipfailover=NAME].
-    #[arg(short = 'l', long, value_name = "KEY=VALUE,...")]
-    pub(super) selector: Option<String>,
-    /// The service account of `-o kubernetes`.
+    /// The label selector of the nodes of `-o kubernetes`; several add up [default: ipfailover=NAME].
+    #[arg(short = 'l', long, value_name = "SELECTOR")]
+    pub(super) selector: Vec<String>,
+    /// The namespace of `-o kubernetes` [default: signalbox].
+    #[arg(long, value_name = "NAME")]
+    pub(super) namespace: Option<String>,
+    /// The service account of new balancers of `-o kubernetes` [default: signalbox].
     #[arg(long, value_name = "NAME")]
     pub(super) service_account: Option<String>,
-    /// The number of nodes; a DaemonSet runs on each node that the selector matches.
+    /// The router pods of `-o kubernetes`, where no configuration names them [default: OpenShift's].
+    #[arg(long, value_name = "NAMESPACE/SELECTOR")]
+    pub(super) routers: Option<String>,
+    /// Whether `-o kubernetes` is for OpenShift [default: as the server says; without --create, if --routers is not given].
+    #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true")]
+    pub(super) openshift: Option<bool>,
+    /// Replicate flows to the other nodes, with certificates in the Secret `signalbox-sync` of `-o kubernetes`
+    /// [default: true with --create, if there are several nodes].
+    #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true")]
+    pub(super) sync: Option<bool>,
+    /// The number of nodes that the selector must match: the addresses are on each of them.
     #[arg(short, long, value_name = "COUNT")]
     pub(super) replicas: Option<u32>,
     /// The virtual addresses: addresses and ranges, separated by commas, such as 10.1.1.5-8,42.42.42.42.
@@ -142,8 +159,10 @@ impl HaConfigArgs {
         if self.replicas == Some(0) {
             bail!("--replicas: at least one node must have the addresses");
         }
-        if let Some(selector) = &self.selector {
-            selector.split(',').try_for_each(check_label)?;
+        self.selected()?;
+        self.router_pods()?;
+        if self.output == "kubernetes" && self.node.is_some() {
+            bail!("--node: all pods have one configuration, and each knows its own node");
         }
         Ok(match self.output.as_str() {
             "table" => Output::Table,
@@ -156,10 +175,28 @@ impl HaConfigArgs {
         })
     }
 
-    /// Labels of the nodes.
+    /// Label selector of the nodes.
     pub(super) fn node_selector(&self) -> String {
-        let of_name = || format!("ipfailover={}", self.name.as_deref().unwrap_or("ha-config-1"));
-        self.selector.clone().unwrap_or_else(of_name)
+        if self.selector.is_empty() {
+            format!("ipfailover={}", self.name.as_deref().unwrap_or("ha-config-1"))
+        } else {
+            self.selector.join(",")
+        }
+    }
+
+    pub(super) fn selected(&self) -> anyhow::Result<Selector> {
+        let text = self.node_selector();
+        Selector::parse(&text).with_context(|| format!("--selector: `{text}` is no label selector"))
+    }
+
+    /// Namespace and label selector of the router pods.
+    pub(super) fn router_pods(&self) -> anyhow::Result<Option<(&str, &str)>> {
+        let Some(text) = &self.routers else { return Ok(None) };
+        let Some((namespace, selector)) = text.split_once('/').filter(|(namespace, _)| !namespace.is_empty()) else {
+            bail!("--routers: `{text}` is not NAMESPACE/SELECTOR, such as ingress/app=router");
+        };
+        Selector::parse(selector).with_context(|| format!("--routers: `{selector}` is no label selector"))?;
+        Ok(Some((namespace, selector)))
     }
 
     /// Nodes with their names. A node without one is named by its address.
@@ -177,13 +214,5 @@ impl HaConfigArgs {
             }
         };
         texts.map(parse).collect()
-    }
-}
-
-fn check_label(label: &str) -> anyhow::Result<()> {
-    let allowed = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_' | b'.' | b'/');
-    match label.split_once('=') {
-        Some((key, value)) if !key.is_empty() && [key, value].iter().all(|part| part.bytes().all(allowed)) => Ok(()),
-        _ => bail!("--selector: `{label}` is not a label such as ha-router=primary"),
     }
 }

@@ -28,7 +28,7 @@ const KEY_ORDER: [&str; 14] = [
 ];
 
 /// Paths of the section, and their options.
-const OPTIONS: [(&str, &str); 14] = [
+const OPTIONS: [(&str, &str); 15] = [
     ("name", "NAME"),
     ("nodes", "--nodes"),
     ("node", "--node"),
@@ -43,6 +43,7 @@ const OPTIONS: [(&str, &str); 14] = [
     ("vrrp.id_offset", "--vrrp-id-offset"),
     ("vrrp.exclude_ids", "--exclude-vrrp-ids"),
     ("email", "--admin-emails, --email-from, --smtp-server"),
+    ("sync", "--sync"),
 ];
 
 /// Default sender of mail, the same as OpenShift's.
@@ -129,6 +130,7 @@ fn section(args: &HaConfigArgs) -> anyhow::Result<Value> {
     let opens = args.iptables_chain.as_deref().is_some_and(|chain| !chain.is_empty());
     put("firewall", opens.then(|| "accept".into()));
     put("email", email(args));
+    put("sync", args.sync.filter(|sync| *sync).map(|_| sync()));
     Ok(section.into())
 }
 
@@ -188,9 +190,57 @@ fn email(args: &HaConfigArgs) -> Option<Value> {
     Some(email.into())
 }
 
+/// Replication by the certificates that the packaged manifests mount.
+fn sync() -> Value {
+    let file = |name: &str| format!("/etc/signalbox-sync/{name}");
+    json!({ "listen": "0.0.0.0:8090", "cert": file("tls.crt"), "key": file("tls.key"), "ca": file("ca.crt") })
+}
+
 /// A number, or the text unchanged, which the parser then refuses.
 fn number(text: &str) -> Value {
     text.trim().parse::<u32>().map_or_else(|_| text.into(), Value::from)
+}
+
+/// A configuration with this section in place of its own, or at its end. Everything else stays as it is written.
+pub(super) fn put(text: &str, section: &Value) -> anyhow::Result<String> {
+    let document = signalbox_core::yaml::read_json(text).context("reading the configuration")?;
+    if document.get("ha") == Some(section) {
+        return Ok(text.to_owned());
+    }
+    let lines: Vec<&str> = text.lines().collect();
+    let from = lines.iter().position(|line| line.starts_with("ha:"));
+    if from.is_none() && document.get("ha").is_some() {
+        bail!("the section `ha` of the configuration does not begin a line: remove it first");
+    }
+    let from = from.unwrap_or(lines.len());
+    // Its lines are indented, the next key is not. Comments before that key are the key's.
+    let is_key = |line: &&str| !line.is_empty() && !line.starts_with([' ', '\t', '#']);
+    let end = lines
+        .iter()
+        .skip(from + 1)
+        .position(is_key)
+        .map_or(lines.len(), |at| from + 1 + at);
+    let of_section = lines.get(from..end).unwrap_or_default();
+    let last = of_section.iter().rposition(|line| line.starts_with([' ', '\t', 'h']));
+    let rest = lines
+        .get(last.map_or(end, |last| from + last + 1)..)
+        .unwrap_or_default();
+    let before = lines.get(..from).unwrap_or_default().join("\n");
+    let before = before.trim_end();
+    let after = rest.join("\n");
+    let after = if after.is_empty() { after } else { format!("{after}\n") };
+    let put = format!("{before}\n{}{after}", yaml(section)?);
+    let (mut expected, read) = (document, signalbox_core::yaml::read_json(&put));
+    if expected.is_null() {
+        expected = json!({});
+    }
+    if let Some(expected) = expected.as_object_mut() {
+        expected.insert("ha".to_owned(), section.clone());
+    }
+    if read.ok() != Some(expected) {
+        bail!("the section `ha` cannot be put in the place of the other: remove that from the configuration first");
+    }
+    Ok(put)
 }
 
 /// YAML of the section, with its keys in the order of the documentation.
@@ -209,11 +259,14 @@ pub(super) fn yaml(section: &Value) -> anyhow::Result<String> {
 }
 
 fn is_plain(text: &str) -> bool {
+    /// Not texts in YAML.
+    const OTHERS: [&str; 3] = ["true", "false", "null"];
     let allowed = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_' | b'/' | b'.');
     text.bytes()
         .next()
         .is_some_and(|b| b.is_ascii_alphabetic() || b == b'/')
         && text.bytes().all(allowed)
+        && !OTHERS.contains(&text.to_ascii_lowercase().as_str())
 }
 
 #[cfg(test)]
@@ -274,6 +327,32 @@ mod tests {
             (plain.name.as_str(), plain.watch.port, plain.groups.len()),
             ("ha-config-1", 80, 5)
         );
+    }
+
+    #[test]
+    fn the_section_takes_the_place_of_another_and_nothing_else_changes() {
+        let section = json!({ "name": "west", "vips": ["10.1.1.5"] });
+        let new = "ha:\n  name: west\n  vips: [\"10.1.1.5\"]\n";
+        for (before, after) in [
+            ("version: 1\n", format!("version: 1\n{new}")),
+            ("# a\nversion: 1\n\n\n", format!("# a\nversion: 1\n{new}")),
+            (
+                "version: 1\nha: { name: old }\nlog: {} # b\n",
+                format!("version: 1\n{new}log: {{}} # b\n"),
+            ),
+            (
+                "ha:\n  name: old\n# of the addresses\n\n  vips: [10.1.1.6]\n# of the log\nlog: {}\n",
+                format!("{new}# of the log\nlog: {{}}\n"),
+            ),
+            (
+                "ha:\n  vips: [10.1.1.5]\n  name: west # the same\n",
+                "ha:\n  vips: [10.1.1.5]\n  name: west # the same\n".to_owned(),
+            ),
+        ] {
+            assert_eq!(put(before, &section).unwrap().trim_start(), after, "{before}");
+        }
+        assert!(put("{ version: 1, ha: { name: old } }", &section).is_err());
+        assert!(put("version: [", &section).is_err());
     }
 
     #[test]
