@@ -156,6 +156,12 @@ pub(super) const LINT: Lint = Lint {
             says: "makes no namespace openshift-ingress",
         },
         Broken {
+            file: "packaging/k8s/overlays/plain/signalbox.yaml",
+            from: "namespace: ingress",
+            to: "namespace: ingresses",
+            says: "makes no namespace ingress",
+        },
+        Broken {
             file: "packaging/k8s/base/daemonset.yaml",
             from: "/signalbox:0",
             to: "/signalbox:1",
@@ -288,12 +294,14 @@ fn containers(objects: &[Value]) -> &[Value] {
     list(&find(objects, "DaemonSet")["spec"]["template"]["spec"]["containers"])
 }
 
+/// Full name of an image in the manifests.
+pub(crate) fn image(name: &str) -> String {
+    format!("{REGISTRY}/{name}:{}", env!("CARGO_PKG_VERSION"))
+}
+
 /// Compares the images of all containers with those that `dist` makes.
 fn images(objects: &[Value]) -> Vec<String> {
-    let made: BTreeSet<String> = dist::image::NAMES
-        .iter()
-        .map(|(name, _)| format!("{REGISTRY}/{name}:{}", env!("CARGO_PKG_VERSION")))
-        .collect();
+    let made: BTreeSet<String> = dist::image::NAMES.iter().map(|(name, _)| image(name)).collect();
     let pods = objects.iter().map(|object| &object["spec"]["template"]["spec"]);
     let containers = pods.flat_map(|pod| list(&pod["initContainers"]).iter().chain(list(&pod["containers"])));
     let used: BTreeSet<String> = containers
@@ -393,11 +401,21 @@ fn documented(root: &Path, objects: &[Value]) -> Result<Vec<String>> {
     Ok(problems)
 }
 
+/// Namespaces of the routers that a balancer is configured for.
+fn of_routers(objects: &[Value]) -> Vec<String> {
+    let file = text(&find(objects, "ConfigMap")["data"], "signalbox.yaml");
+    let configuration: Value = serde_saphyr::from_str(file).unwrap_or(Value::Null);
+    let clusters = list(&configuration["clusters"]).iter();
+    let routers = clusters.map(|cluster| &cluster["kubernetes"]["routers"]);
+    routers.map(|routers| text(routers, "namespace").to_owned()).collect()
+}
+
 /// Objects that a Kubernetes without OpenShift and operators refuses: of kinds that it lacks, or in a namespace that the
-/// overlay does not make.
+/// overlay does not make and the configuration does not name.
 fn foreign(objects: &[Value]) -> Vec<String> {
     let named = |object: &Value| format!("{} {}", text(object, "kind"), text(&object["metadata"], "name"));
     let made = text(&find(objects, "Namespace")["metadata"], "name");
+    let of_routers = of_routers(objects);
     let mut problems = Vec::new();
     for object in objects {
         let (group, _) = text(object, "apiVersion").split_once('/').unwrap_or_default();
@@ -405,7 +423,8 @@ fn foreign(objects: &[Value]) -> Vec<String> {
             problems.push(format!("{}: plain Kubernetes has no {group}", named(object)));
         }
         let namespace = text(&object["metadata"], "namespace");
-        if !namespace.is_empty() && namespace != made {
+        let is_known = namespace == made || of_routers.iter().any(|known| known == namespace);
+        if !namespace.is_empty() && !is_known {
             problems.push(format!("{}: the overlay makes no namespace {namespace}", named(object)));
         }
     }
