@@ -5,6 +5,7 @@
 
 mod abi;
 mod apt;
+mod cluster;
 mod commits;
 mod deps;
 mod dist;
@@ -13,7 +14,7 @@ mod ebpf;
 mod exec;
 mod flaky;
 mod fuzz;
-mod kube_apiserver;
+mod kube;
 mod lint;
 mod mirror;
 mod prose;
@@ -64,8 +65,10 @@ enum Task {
     Quick,
     /// Repeat tests while the machine is loaded, and report how often each failed
     Flaky(flaky::FlakyArgs),
-    /// Build the API server that the rotation tests against, and print its path
-    KubeApiserver,
+    /// Start a Kubernetes of several nodes on this machine, to try the manifests on
+    Cluster(cluster::ClusterArgs),
+    /// Build the Kubernetes that the rotation tests with, and print where it is
+    Kube,
     /// Install the suites that the end-to-end tests run, and print their paths
     Suites,
     /// Install the rivals that `bench` compares with, and print their paths
@@ -119,7 +122,8 @@ fn run(task: Task) -> Result<()> {
         Task::Test(args) => test::run(&args),
         Task::Quick => test::run_quick(),
         Task::Flaky(args) => flaky::run(&args),
-        Task::KubeApiserver => kube_apiserver::run(),
+        Task::Cluster(args) => cluster::run(args),
+        Task::Kube => kube::run(),
         Task::Suites => suites::run(),
         Task::Rivals => rivals::run(),
         Task::Ui(args) => ui::run(&args),

@@ -38,12 +38,7 @@ impl Product {
             directory: directory.to_owned(),
             build_id: build_id(built)?,
         };
-        quietly(
-            Command::new("strip")
-                .args(["--remove-section=.comment", "-o"])
-                .arg(product.program())
-                .arg(built),
-        )?;
+        product.strip(built)?;
         let mut keep = Command::new("objcopy");
         keep.args(["--only-keep-debug", "--compress-debug-sections=zlib"]);
         quietly(keep.arg(built).arg(product.symbols()))?;
@@ -53,8 +48,25 @@ impl Product {
             let script = quietly(Command::new(product.program()).args(["completions", shell]))?;
             fs::write(directory.join(file), script)?;
         }
-        fs::write(product.notices(), notices::of_libraries(&root()?)?)?;
         Ok(product)
+    }
+
+    /// Makes from scratch what images have: the program, and the licences.
+    pub(super) fn of_images(built: &Path, directory: &Path) -> Result<Self> {
+        fs::create_dir_all(directory)?;
+        let product = Self {
+            directory: directory.to_owned(),
+            build_id: build_id(built)?,
+        };
+        product.strip(built)?;
+        Ok(product)
+    }
+
+    fn strip(&self, built: &Path) -> Result<()> {
+        let mut strip = Command::new("strip");
+        strip.args(["--remove-section=.comment", "-o"]).arg(self.program());
+        quietly(strip.arg(built))?;
+        Ok(fs::write(self.notices(), notices::of_libraries(&root()?)?)?)
     }
 
     pub(super) fn program(&self) -> PathBuf {

@@ -61,7 +61,11 @@ impl DebianPackage {
 /// Shared libraries that a program is linked with, and the loader, by their paths in a root where `/lib` is below
 /// `/usr`.
 pub(super) fn libraries(program: &Path) -> Result<BTreeMap<String, PathBuf>> {
-    let said = quietly(Command::new("ldd").arg(program))?;
+    let said = Command::new("ldd").arg(program).output()?;
+    if String::from_utf8_lossy(&said.stderr).contains("not a dynamic executable") {
+        return Ok(BTreeMap::new());
+    }
+    let said = String::from_utf8_lossy(&said.stdout);
     let paths = paths_of(&said).with_context(|| format!("libraries of {}", program.display()))?;
     Ok(paths.into_iter().map(|path| (merged(path), path.into())).collect())
 }

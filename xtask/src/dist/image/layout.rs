@@ -6,10 +6,7 @@ use std::{collections::BTreeMap, fs::File, io::Read as _, path::Path};
 use anyhow::{Context as _, Result};
 use serde_json::{Value, json};
 
-use super::{
-    USER,
-    layer::{self, ImageFiles},
-};
+use super::layer::{self, ImageFiles};
 use crate::dist::{
     checksums::hex,
     release::{Release, architectures},
@@ -21,6 +18,9 @@ pub(super) struct Labels<'a> {
     pub(super) name: &'a str,
     pub(super) title: &'a str,
     pub(super) release: &'a Release,
+    pub(super) entrypoint: &'a [&'a str],
+    /// Number of the user and group that it runs as by default.
+    pub(super) user: u32,
 }
 
 impl Labels<'_> {
@@ -97,9 +97,9 @@ fn configuration(labels: &Labels<'_>, differences: &[String]) -> Result<Value> {
         "architecture": architectures()?.0,
         "os": "linux",
         "config": {
-            "User": format!("{USER}:{USER}"),
+            "User": format!("{0}:{0}", labels.user),
             "Env": ["PATH=/usr/sbin:/usr/bin"],
-            "Entrypoint": ["/usr/bin/signalbox"],
+            "Entrypoint": labels.entrypoint,
             "WorkingDir": "/",
             "StopSignal": "SIGTERM",
             "Labels": labels.json(),
@@ -160,6 +160,8 @@ mod tests {
             name: "x",
             title: "y",
             release: &release,
+            entrypoint: &["/x"],
+            user: 65532,
         };
         let (one, two) = (b"layer one".to_vec(), b"layer two".to_vec());
         let layout = Layout::new(&labels, &[&one, &two], "-1n").unwrap();
@@ -193,6 +195,8 @@ mod tests {
             name: "x",
             title: "y",
             release: &release,
+            entrypoint: &["/x"],
+            user: 65532,
         };
         let layer = b"layer".to_vec();
         let layout = Layout::new(&labels, &[&layer], "-1n").unwrap();

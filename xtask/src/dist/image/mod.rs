@@ -9,6 +9,7 @@ mod debian;
 mod layer;
 mod layout;
 mod root_files;
+mod single;
 
 use std::{
     collections::BTreeSet,
@@ -18,10 +19,12 @@ use std::{
 
 use anyhow::Result;
 
-use super::Packing;
+use super::{Effort, Packing, product::Product, release::Release};
+use crate::root::root;
 pub(super) use debian::DebianPackage;
 pub(super) use layout::digest;
 use layout::{Labels, Layout};
+pub(crate) use single::of_program_at;
 
 /// Names of the images, as the manifests have them after the registry, and each image's description.
 pub(crate) const NAMES: [(&str, &str); 2] = [
@@ -41,13 +44,37 @@ pub(super) fn pack(packing: &Packing<'_>) -> Result<Vec<PathBuf>> {
     let more = layer::tar(&root_files::for_virtual_addresses()?.0, release.epoch)?;
     let mut archives = Vec::new();
     for ((name, title), layers) in NAMES.into_iter().zip([vec![&base], vec![&base, &more]]) {
-        let labels = Labels { name, title, release };
+        let labels = Labels {
+            name,
+            title,
+            release,
+            entrypoint: &["/usr/bin/signalbox"],
+            user: USER,
+        };
         let layout = Layout::new(&labels, &layers, packed)?;
         let path = packing.out.join(file_name(name, &release.version));
         fs::write(&path, layout.archive(release.epoch)?)?;
         archives.push(path);
     }
     Ok(archives)
+}
+
+/// Makes both images of a program, quickly. Returns their names and archives.
+pub(crate) fn of_program(program: &Path, out: &Path) -> Result<Vec<(&'static str, PathBuf)>> {
+    let root = root()?;
+    let (release, scratch) = (Release::of_checkout(&root)?, out.join("work"));
+    let product = Product::of_images(program, &scratch.join("product"))?;
+    let packing = Packing {
+        root: &root,
+        product: &product,
+        release: &release,
+        effort: Effort::Quick,
+        scratch: &scratch,
+        out,
+    };
+    let archives = pack(&packing)?;
+    fs::remove_dir_all(&scratch)?;
+    Ok(NAMES.map(|(name, _)| name).into_iter().zip(archives).collect())
 }
 
 /// Packages of Debian that are in an image.
