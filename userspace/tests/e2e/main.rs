@@ -17,6 +17,7 @@ mod applications;
 mod backup;
 mod backup_cluster;
 mod check_files;
+mod cluster;
 mod coming_from;
 mod connection_log;
 mod crowd;

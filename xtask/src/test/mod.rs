@@ -87,6 +87,8 @@ struct Context {
     next_version: Option<PathBuf>,
     /// A real kube-apiserver.
     kube_apiserver: Option<PathBuf>,
+    /// Programs of Kubernetes, for clusters.
+    kubernetes: Option<PathBuf>,
     /// Programs of suites of others, by the variables that tests read.
     suites: Vec<(&'static str, PathBuf)>,
     counts: Counts,

@@ -34,7 +34,7 @@ const GO: [AptPackage; 2] = [package("golang-go"), package("golang-google-grpc-d
 const TESTSSL: [AptPackage; 1] = [package("testssl.sh")];
 
 /// Shares, the first of which is number 1.
-const SHARES: [Contents; 11] = [
+const SHARES: [Contents; 12] = [
     Contents {
         about: "a real API server, sources",
         packages: &[&GO],
@@ -92,6 +92,11 @@ const SHARES: [Contents; 11] = [
         about: "a merge's end-to-end tests beside rules of a packet filter",
         packages: &[],
         work: &[("e2e", stages::beside_rules)],
+    },
+    Contents {
+        about: "the manifests on clusters of real nodes",
+        packages: &[&GO],
+        work: &[("e2e", stages::with_clusters)],
     },
 ];
 /// Share with the kernels of Debian's releases: those that operators run.

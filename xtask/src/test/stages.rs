@@ -8,7 +8,7 @@ use super::Context;
 use crate::{
     abi, dist, ebpf,
     exec::{Run, is_root},
-    fuzz as fuzzing, kube_apiserver, lint,
+    fuzz as fuzzing, kube, lint,
     root::{next_abi_objects, root},
     suites, vm,
 };
@@ -17,7 +17,7 @@ use crate::{
 const OBJECTS: &str = "SIGNALBOX_EBPF_OBJECTS";
 /// Variables that tests read, and that sudo would remove.
 const KEPT_BY_SUDO: &str = "REQUIRE_PRIVILEGED_TESTS,RUST_BACKTRACE,RUST_LOG,CARGO_MANIFEST_DIR,CARGO,SIGNALBOX_BIN,\
-                            SIGNALBOX_NEXT_BIN,SIGNALBOX_KUBE_APISERVER,SIGNALBOX_HTTPWG,SIGNALBOX_REDBOT,\
+                            SIGNALBOX_NEXT_BIN,SIGNALBOX_KUBE_APISERVER,SIGNALBOX_KUBE_BIN,SIGNALBOX_XTASK,SIGNALBOX_HTTPWG,SIGNALBOX_REDBOT,\
                              SIGNALBOX_AUTOBAHN,SIGNALBOX_SSLYZE,SIGNALBOX_AXE,SIGNALBOX_UI_SOAK_SECONDS,\
                              SIGNALBOX_UI_PICTURES,SIGNALBOX_TEST_RIGHTS,SIGNALBOX_E2E_PEEK,SIGNALBOX_E2E_SOAK,SIGNALBOX_E2E_SOCKETS,\
                              SIGNALBOX_E2E_RULES";
@@ -172,7 +172,13 @@ pub(super) fn prepare(context: &mut Context) -> Result<()> {
 
 /// End-to-end tests of a share, with a real API server, which is built if it is missing.
 pub(super) fn with_api_server(context: &mut Context) -> Result<()> {
-    context.kube_apiserver = Some(kube_apiserver::find()?);
+    context.kube_apiserver = Some(kube::api_server()?);
+    e2e_of_share(context)
+}
+
+/// End-to-end tests of a share, on clusters of real nodes, whose programs are built if they are missing.
+pub(super) fn with_clusters(context: &mut Context) -> Result<()> {
+    context.kubernetes = Some(kube::programs()?);
     e2e_of_share(context)
 }
 
@@ -289,8 +295,13 @@ pub(super) fn nextest_command(context: &Context, test: &str, words: &[&str]) -> 
     if context.is_whole {
         run = run.env("SIGNALBOX_E2E_SOAK", "10000000");
     }
+    if let Some(programs) = &context.kubernetes {
+        run = run
+            .env(kube::PROGRAMS, programs)
+            .env("SIGNALBOX_XTASK", env::current_exe()?);
+    }
     if let Some(server) = &context.kube_apiserver {
-        run = run.env(kube_apiserver::VARIABLE, server);
+        run = run.env(kube::API_SERVER, server);
     }
     for (variable, program) in &context.suites {
         run = run.env(variable, program);

@@ -32,7 +32,7 @@ fn program(test: &str) -> Option<PathBuf> {
     }
     let program = std::env::var_os("SIGNALBOX_KUBE_APISERVER").map(PathBuf::from);
     let required = std::env::var("REQUIRE_PRIVILEGED_TESTS").is_ok_and(|v| v == "1");
-    let why = "SIGNALBOX_KUBE_APISERVER names no kube-apiserver (`cargo xtask kube-apiserver` builds one)";
+    let why = "SIGNALBOX_KUBE_APISERVER names no kube-apiserver (`cargo xtask kube` builds one)";
     assert!(program.is_some() || !required, "{test} cannot run: {why}");
     if program.is_none() {
         println!("SKIP {test}: {why}");

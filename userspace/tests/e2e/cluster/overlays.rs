@@ -1,0 +1,77 @@
+//! Overlays on an empty cluster: what they make, serve, ask the API server for, and leave.
+
+use aya::programs::{SchedClassifier, TcAttachType};
+use serde_json::Value;
+
+use super::{Cluster, ingress};
+use crate::lab::{SOON, eventually};
+
+const ACCOUNT: &str = "system:serviceaccount:signalbox:signalbox";
+
+mod share_12 {
+    use super::*;
+
+    #[test]
+    fn plain_serves_an_ingress_is_applied_twice_and_leaves_nothing() {
+        const NAME: &str = "plain_serves_an_ingress_is_applied_twice_and_leaves_nothing";
+        let Some(cluster) = Cluster::start(NAME, "plain", 3) else {
+            return;
+        };
+        cluster.must(&["apply", "plain"]);
+        cluster.await_rollout("daemonset/signalbox");
+        cluster.kubectl(&["create", "namespace", "shop"]);
+        cluster.apply_text(&ingress("web", "web.test"));
+        for node in ["10.77.0.11", "10.77.0.12"] {
+            cluster.serves(node, "web.test");
+        }
+        let pods = cluster.pods();
+        assert_eq!(pods.len(), 2);
+        for pod in &pods {
+            let explained = cluster.signalbox(pod, &["explain", "web.test"]);
+            assert!(
+                explained.contains("routed in the kernel, without a socket"),
+                "{explained}"
+            );
+        }
+
+        let again = cluster.must(&["apply", "plain"]);
+        let changed: Vec<&str> = again.lines().filter(|line| !line.ends_with(" unchanged")).collect();
+        assert!(changed.is_empty(), "{changed:?}");
+        assert_eq!(cluster.pods(), pods);
+
+        let answered = |code: u32| requests(&cluster, |event| event["responseStatus"]["code"] == code);
+        assert!(!answered(200).is_empty());
+        assert_eq!(answered(403), Vec::<String>::new());
+
+        assert!(["n1", "n2"].iter().all(|node| !left_on(&cluster, node).is_empty()));
+        cluster.must(&["delete", "plain"]);
+        for node in ["n1", "n2"] {
+            // A filter or a link would send packets to a program without a balancer.
+            let gone = eventually(SOON, || left_on(&cluster, node).is_empty());
+            assert!(gone, "{node}: {:?}", left_on(&cluster, node));
+        }
+        cluster.end();
+    }
+}
+
+/// Programs that are attached to a node's interface.
+fn left_on(cluster: &Cluster, node: &str) -> Vec<String> {
+    let sides = [TcAttachType::Ingress, TcAttachType::Egress];
+    let attached = cluster
+        .ns(node)
+        .run(|| sides.map(|side| SchedClassifier::query_tcx("eth0", side).unwrap().1));
+    let programs = attached.iter().flatten();
+    programs
+        .map(|program| program.name_as_str().unwrap_or_default().to_owned())
+        .collect()
+}
+
+/// What signalbox's account has asked the API server for, as the server's audit log has it.
+fn requests(cluster: &Cluster, is_meant: impl Fn(&Value) -> bool) -> Vec<String> {
+    let log = std::fs::read_to_string(cluster.files().join("audit.log")).unwrap();
+    // The last line may not be whole yet.
+    let events = log.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
+    let ours = events.filter(|event| event["user"]["username"] == ACCOUNT && is_meant(event));
+    ours.map(|event| format!("{} {}", event["verb"], event["requestURI"]))
+        .collect()
+}
