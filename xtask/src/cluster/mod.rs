@@ -43,9 +43,6 @@ enum Task {
         /// Nodes, the last of which runs the routers; the others are infra nodes
         #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u8).range(2..=9))]
         nodes: u8,
-        /// Let kubelet make its chains of iptables, as it does by default; connections get sockets then
-        #[arg(long)]
-        iptables: bool,
         /// Program in the image instead of one that is built
         #[arg(long, value_name = "PATH")]
         program: Option<PathBuf>,
@@ -90,11 +87,7 @@ pub(crate) fn run(args: ClusterArgs) -> Result<()> {
         programs: kube::programs()?,
     };
     match args.task {
-        Task::Up {
-            nodes,
-            iptables,
-            program,
-        } => cluster.up(nodes, iptables, program),
+        Task::Up { nodes, program } => cluster.up(nodes, program),
         Task::Kubectl { args } => cluster.kubectl().args(args).replace(),
         Task::Apply { overlay } => cluster.send(&overlay, "apply"),
         Task::Delete { overlay } => cluster.send(&overlay, "delete"),
@@ -115,7 +108,7 @@ fn name(text: &str) -> Result<String, String> {
 }
 
 impl Cluster {
-    fn up(&self, nodes: u8, iptables: bool, program: Option<PathBuf>) -> Result<()> {
+    fn up(&self, nodes: u8, program: Option<PathBuf>) -> Result<()> {
         self.down()?;
         fs::create_dir_all(&self.dir)?;
         // Keys are in it, and numbers of processes that root kills.
@@ -124,7 +117,6 @@ impl Cluster {
         images::make(&self.dir.join("images"), program)?;
         pki::write(&self.dir.join("pki"), nodes)?;
         network::make(self, nodes)?;
-        fs::write(self.dir.join("iptables"), iptables.to_string())?;
         self.say(&start, "images and network are there");
         plane::start(self)?;
         self.say(&start, "the API server is ready");

@@ -2,7 +2,7 @@
 # of them ends, the node does.
 #
 # NODE is the node's name, ADDRESS its address, PODS the network of its pods, HOME_DIR its directory, CLUSTER that of the
-# cluster, PROGRAMS where Kubernetes' programs are, CHAINS whether kubelet makes its chains of iptables.
+# cluster, PROGRAMS where Kubernetes' programs are.
 set -eu
 hostname "$NODE"
 mount -t proc proc /proc
@@ -68,7 +68,6 @@ authentication:
 authorization: { mode: Webhook }
 tlsCertFile: $CLUSTER/pki/$NODE.pem
 tlsPrivateKeyFile: $CLUSTER/pki/$NODE.key
-makeIPTablesUtilChains: $CHAINS
 evictionHard: { memory.available: 100Mi, nodefs.available: 1% }
 imageGCHighThresholdPercent: 100
 nodeStatusUpdateFrequency: 3s

@@ -87,7 +87,6 @@ fn launch(cluster: &Cluster, number: u8, bound: bool) -> Result<Child> {
     command.env("NODE", &node).env("ADDRESS", network::address(number));
     command.env("PODS", network::pods(number)).env("HOME_DIR", &home);
     command.env("CLUSTER", &cluster.dir).env("PROGRAMS", &cluster.programs);
-    command.env("CHAINS", fs::read_to_string(cluster.dir.join("iptables"))?);
     process::start(&cluster.dir, &node, &command, bound)
 }
 

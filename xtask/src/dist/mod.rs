@@ -31,7 +31,7 @@ pub(crate) use product::build;
 use release::Release;
 
 /// Debian packages that make packages, and check them.
-pub(crate) const PACKAGES: [AptPackage; 11] = [
+pub(crate) const PACKAGES: [AptPackage; 12] = [
     package("binutils"),
     package("rpm"),
     package("xz-utils"),
@@ -44,6 +44,7 @@ pub(crate) const PACKAGES: [AptPackage; 11] = [
     package("ca-certificates"),
     package("keepalived"),
     package("nftables"),
+    package("iptables"),
 ];
 
 #[derive(clap::Args)]

@@ -27,6 +27,7 @@ mod share_12 {
         let pods = cluster.pods();
         assert_eq!(pods.len(), 2);
         for pod in &pods {
+            // Beside the chains that kubelet makes on every node.
             let explained = cluster.signalbox(pod, &["explain", "web.test"]);
             assert!(
                 explained.contains("routed in the kernel, without a socket"),

@@ -104,6 +104,9 @@ impl UnpackedImage {
     fn runs_signalbox(&self) -> Result<()> {
         let said = self.run(&["signalbox", "--version"])?;
         ensure!(said.starts_with("signalbox "), "signalbox says {said}");
+        for program in ["nft", "iptables-nft-save", "ip6tables-nft-save"] {
+            self.run(&[program, "--version"])?;
+        }
         fs::write(self.root.join("etc/signalbox/signalbox.yaml"), CONFIGURATION)?;
         let check = [
             "signalbox",
@@ -130,7 +133,6 @@ impl UnpackedImage {
     /// keepalived accepts the configuration that signalbox writes, and the programs that signalbox runs find their
     /// files.
     fn runs_keepalived(&self) -> Result<()> {
-        self.run(&["nft", "--version"])?;
         let addresses = self.run(&["ip", "-json", "address", "show"])?;
         let addresses: Value = serde_json::from_str(&addresses)?;
         ensure!(addresses.is_array(), "`ip` says {addresses}");

@@ -1,5 +1,5 @@
-//! Container images, as archives in the layout of OCI: `signalbox`, and `signalbox-ha`, which has keepalived, `ip` and
-//! `nft` for `signalbox ha run` in a second layer.
+//! Container images, as archives in the layout of OCI: `signalbox`, which has `nft` and `iptables-nft-save` to see rules
+//! of packet filters, and `signalbox-ha`, which has keepalived and `ip` for `signalbox ha run` in a second layer.
 //!
 //! The layout is written here, and not by buildah: that needs no daemon, no mounts and no rights, and the same program
 //! on the same Debian gives the same bytes. There is no base image to be fetched: libraries, their licences and

@@ -15,11 +15,15 @@ use crate::{
 };
 
 /// Programs that `signalbox ha run` runs, and where each is in the image.
-const PROGRAMS: [(&str, &str); 3] = [
-    ("keepalived", "usr/sbin/keepalived"),
-    ("ip", "usr/bin/ip"),
+const PROGRAMS: [(&str, &str); 2] = [("keepalived", "usr/sbin/keepalived"), ("ip", "usr/bin/ip")];
+/// Programs that show `signalbox run` the rules of packet filters: a node of Kubernetes always has some.
+const RULES: [(&str, &str); 2] = [
     ("nft", "usr/sbin/nft"),
+    ("xtables-nft-multi", "usr/sbin/xtables-nft-multi"),
 ];
+/// Names that the second one of them is called by, and the folder of its extensions, which it loads.
+const SAVES: [&str; 2] = ["iptables-nft-save", "ip6tables-nft-save"];
+const EXTENSIONS: &str = "xtables";
 /// Directories that signalbox writes to; the manifests mount something over each.
 const OWN: [(&str, u32); 3] = [
     ("run/signalbox", 0o755),
@@ -56,6 +60,7 @@ pub(super) fn base(packing: &Packing<'_>) -> Result<FilesAndPackages> {
     let program = packing.product.program();
     files.file("usr/bin/signalbox", 0o755, read(&program)?);
     let mut packages = add_libraries(&mut files, &program)?;
+    packages.extend(add_rules(&mut files)?);
     let (package, bundle) = debian::authorities()?;
     files.file("etc/ssl/certs/ca-certificates.crt", 0o644, bundle);
     packages.insert(package);
@@ -74,14 +79,37 @@ pub(super) fn base(packing: &Packing<'_>) -> Result<FilesAndPackages> {
 pub(super) fn for_virtual_addresses() -> Result<FilesAndPackages> {
     let mut files = ImageFiles::default();
     let mut packages = BTreeSet::new();
-    for (name, path) in PROGRAMS {
-        let program = installed(name)?;
-        files.file(path, 0o755, read(&program)?);
-        packages.extend(debian::packages_of(std::slice::from_ref(&program))?);
-        packages.extend(add_libraries(&mut files, &program)?);
+    for program in PROGRAMS {
+        packages.extend(add_program(&mut files, program)?);
     }
     add_records(&mut files, &packages)?;
     Ok((files, packages))
+}
+
+fn add_rules(files: &mut ImageFiles) -> Result<BTreeSet<DebianPackage>> {
+    let mut packages = BTreeSet::new();
+    for program in RULES {
+        packages.extend(add_program(files, program)?);
+    }
+    for name in SAVES {
+        files.link(&format!("usr/sbin/{name}"), "xtables-nft-multi");
+    }
+    let extensions = format!("/usr/lib/{}-linux-gnu/{EXTENSIONS}", std::env::consts::ARCH);
+    for extension in fs::read_dir(&extensions).with_context(|| format!("reading {extensions}"))? {
+        let path = extension?.path();
+        let place = path.to_string_lossy().trim_start_matches('/').to_owned();
+        files.file(&place, 0o644, read(&path)?);
+    }
+    Ok(packages)
+}
+
+/// Adds a program of Debian and its libraries. Returns the packages that they are from.
+fn add_program(files: &mut ImageFiles, (name, path): (&str, &str)) -> Result<BTreeSet<DebianPackage>> {
+    let program = installed(name)?;
+    files.file(path, 0o755, read(&program)?);
+    let mut packages = debian::packages_of(std::slice::from_ref(&program))?;
+    packages.extend(add_libraries(files, &program)?);
+    Ok(packages)
 }
 
 fn installed(name: &str) -> Result<PathBuf> {
