@@ -1,7 +1,7 @@
 //! `cluster`: a Kubernetes of several nodes on this machine, to try the packaged manifests on. Each node has network,
 //! mounts and processes of its own, and is no virtual machine.
 //!
-//! One process owns the cluster, `cluster up`: everything ends with it. Other commands find it by its name.
+//! `cluster up` owns the cluster: everything ends with that process. Other commands find the cluster by its name.
 
 mod images;
 mod network;

@@ -74,7 +74,7 @@ fn api_server(cluster: &Cluster) -> Command {
     ]);
     command.arg(format!("--audit-log-path={}", cluster.dir.join("audit.log").display()));
     let policy = cluster.dir.join("audit.yaml");
-    // What every account has asked for, without the contents.
+    // Records the requests of all accounts, without their contents.
     let text =
         "apiVersion: audit.k8s.io/v1\nkind: Policy\nrules: [{ level: Metadata }]\nomitStages: [RequestReceived]\n";
     if fs::write(&policy, text).is_ok() {

@@ -76,7 +76,7 @@ fn change_balancers(client: &Client, change: &BalancersChange<'_>, found: &Value
     let edit = ConfigurationEdit::prepare(client, change, || {
         bail!("there is no ConfigMap {NAME} beside its DaemonSet")
     })?;
-    // What the server refuses must not leave half of the change.
+    // Asked first: a refusal by the server must not leave half of the change.
     replace_balancers(change, client, found, Client::try_replace)?;
     certificates::put(client, change.args)?;
     edit.apply(client, change.args)?;

@@ -67,7 +67,7 @@ fn left_on(cluster: &Cluster, node: &str) -> Vec<String> {
         .collect()
 }
 
-/// What signalbox's account has asked the API server for, as the server's audit log has it.
+/// Requests of signalbox's account to the API server, as the server's audit log has them.
 fn requests(cluster: &Cluster, is_meant: impl Fn(&Value) -> bool) -> Vec<String> {
     let log = std::fs::read_to_string(cluster.files().join("audit.log")).unwrap();
     // The last line may not be whole yet.
