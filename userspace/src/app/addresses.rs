@@ -1,7 +1,7 @@
 //! Virtual addresses when the process ends: they leave first, and connections are accepted until they have left.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use tokio::task::JoinSet;
 
@@ -10,8 +10,6 @@ use crate::sync;
 
 /// Time for addresses to leave, at most. keepalived needs some tenths of a second.
 const END_TIMEOUT: Duration = Duration::from_secs(3);
-/// How often it is asked whether they have left.
-const ASK_INTERVAL: Duration = Duration::from_millis(10);
 /// Time in which neighbours learn the new owner's Ethernet address: until then their SYNs come here.
 const NEIGHBOUR_INTERVAL: Duration = Duration::from_millis(300);
 
@@ -29,13 +27,11 @@ pub(super) async fn hand_over(shared: &Arc<Shared>, period: Duration) {
 
 /// Waits until the addresses have left. Without a supervisor, or a program that reports, none of them are known.
 pub(super) async fn have_left(shared: &Shared, period: Duration) {
-    let is_here = || !shared.ha.owned().is_empty();
-    if !is_here() {
+    let mut owned = shared.ha.subscribe();
+    if owned.borrow().is_empty() {
         return;
     }
-    let end = Instant::now() + period.min(END_TIMEOUT);
-    while is_here() && Instant::now() < end {
-        tokio::time::sleep(ASK_INTERVAL).await;
-    }
+    let all_left = owned.wait_for(|owned| owned.is_empty());
+    let _ = tokio::time::timeout(period.min(END_TIMEOUT), all_left).await;
     tokio::time::sleep(period.min(NEIGHBOUR_INTERVAL)).await;
 }
