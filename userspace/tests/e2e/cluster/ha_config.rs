@@ -108,6 +108,13 @@ mod share_12 {
         cluster.apply_text(&ingress("web", "web.test"));
         cluster.serves("10.77.0.201", "web.test");
 
+        // Another list of addresses moves no balancer.
+        let pods = cluster.pods();
+        create(
+            &cluster,
+            &["--virtual-ips=10.77.0.201-202", words[1], words[2], "--replace"],
+        );
+        assert_eq!(cluster.pods(), pods);
         create(&cluster, &[&elsewhere[..], &["--replace"]].concat());
         assert!(
             eventually(POD_TIMEOUT, || cluster.pods().len() == 1),

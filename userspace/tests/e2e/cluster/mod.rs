@@ -196,7 +196,7 @@ impl Cluster {
         );
     }
 
-    /// Ends the cluster in order, and says whether anything is left.
+    /// Ends the cluster in order, which must succeed.
     fn end(mut self) {
         self.up.signal(Signal::SIGTERM);
         assert_eq!(self.up.exit_code(END_TIMEOUT), 0, "{}", self.up.log());

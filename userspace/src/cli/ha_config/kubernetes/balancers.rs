@@ -121,3 +121,53 @@ fn add_missing(object: &mut Value, name: &str, key: &str, items: &Value) -> anyh
     }
     Ok(())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A DaemonSet of the overlay `plain` that an operator has changed, with the change for a section.
+    fn with_section(section: &Value, found: &Value) -> Value {
+        let args = HaConfigArgs {
+            images: Some("registry.test/${component}:${version}".to_owned()),
+            ..HaConfigArgs::default()
+        };
+        let placement = Placement {
+            selector: String::new(),
+            affinity: None,
+        };
+        let change = BalancersChange {
+            args: &args,
+            section,
+            placement,
+        };
+        changed(&change, found).unwrap()
+    }
+
+    #[test]
+    fn a_daemon_set_keeps_what_is_its_own_and_its_pods_unless_settings_read_at_start_change() {
+        let mut found = document(BALANCERS).unwrap();
+        let pod = &mut found["spec"]["template"]["spec"];
+        pod["volumes"].as_array_mut().unwrap().push(json!({ "name": "token" }));
+        pod["containers"][0]["args"] = json!(["run", "--log", "debug"]);
+        let before = found["spec"]["template"]["spec"].clone();
+        let section = json!({ "name": "west", "nodes": [{ "name": "n1" }], "vips": ["10.1.1.5"] });
+
+        let once = with_section(&section, &found);
+        let pod = &once["spec"]["template"]["spec"];
+        assert_eq!(pod["containers"][0]["args"], before["containers"][0]["args"]);
+        assert!(list(&pod["volumes"]).starts_with(list(&before["volumes"])));
+        assert_eq!(pod["nodeSelector"], before["nodeSelector"]);
+        assert_eq!(list(&pod["containers"]).len(), 2);
+        assert_eq!(with_section(&section, &once), once);
+
+        let mut other = section.clone();
+        other["vips"] = json!(["10.1.1.6"]);
+        assert_eq!(with_section(&other, &once), once, "addresses are read again");
+        other["nodes"] = json!([{ "name": "n1" }, { "name": "n2" }]);
+        assert_ne!(
+            with_section(&other, &once)["spec"]["template"],
+            once["spec"]["template"]
+        );
+    }
+}

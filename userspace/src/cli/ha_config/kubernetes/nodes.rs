@@ -116,3 +116,49 @@ fn affinity(args: &HaConfigArgs) -> anyhow::Result<Value> {
     let terms = json!([{ "matchExpressions": expressions.collect::<Vec<_>>() }]);
     Ok(json!({ "nodeAffinity": { "requiredDuringSchedulingIgnoredDuringExecution": { "nodeSelectorTerms": terms } } }))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn args(selector: &[&str], replace: bool) -> HaConfigArgs {
+        HaConfigArgs {
+            selector: selector.iter().map(|text| (*text).to_owned()).collect(),
+            replace,
+            ..HaConfigArgs::default()
+        }
+    }
+
+    fn set(pod: &Value) -> Value {
+        json!({ "metadata": {}, "spec": { "template": { "spec": pod } } })
+    }
+
+    #[test]
+    fn balancers_stay_on_their_nodes_unless_others_are_named_and_replace_is_given() {
+        let infra = set(&json!({ "nodeSelector": { "infra": "", "zone": "a" } }));
+        let (named, own) = (["region=west"], args(&[], false));
+        for replace in [false, true] {
+            let placed = placement(&args(&[], replace), Some(&infra)).unwrap();
+            assert_eq!((placed.selector.as_str(), placed.affinity), ("infra=,zone=a", None));
+        }
+        let Err(refused) = placement(&args(&named, false), Some(&infra)) else {
+            panic!("balancers are moved");
+        };
+        assert!(refused.to_string().contains("(infra=,zone=a)"), "{refused}");
+        let moved = placement(&args(&named, true), Some(&infra)).unwrap();
+        assert_eq!(
+            (moved.selector.as_str(), moved.affinity.is_some()),
+            ("region=west", true)
+        );
+
+        // Those that the command has made itself: by the same selector, and without one.
+        let mut made = set(&json!({ "affinity": affinity(&args(&named, false)).unwrap() }));
+        assert!(placement(&args(&named, false), Some(&made)).unwrap().affinity.is_none());
+        assert!(
+            placement(&own, Some(&made)).is_err(),
+            "nothing says which nodes these are"
+        );
+        made["metadata"]["annotations"][SELECTOR] = "region=west".into();
+        assert_eq!(placement(&own, Some(&made)).unwrap().selector, "region=west");
+    }
+}
