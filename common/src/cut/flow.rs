@@ -372,8 +372,15 @@ impl CutFlow {
     #[inline(always)]
     #[must_use]
     pub const fn ended(&self) -> bool {
-        let (a, b) = (self.dirs[0].flags, self.dirs[1].flags);
-        a & b & PEER_FIN_ACKED != 0 || (a | b) & RESET != 0
+        self.finished() || (self.dirs[0].flags | self.dirs[1].flags) & RESET != 0
+    }
+
+    /// Whether both ends have finished. A reset may follow: an end that sent its FIN twice has no socket any more when
+    /// the second acknowledgement arrives, and answers it with a reset.
+    #[inline(always)]
+    #[must_use]
+    pub const fn finished(&self) -> bool {
+        self.dirs[0].flags & self.dirs[1].flags & PEER_FIN_ACKED != 0
     }
 }
 

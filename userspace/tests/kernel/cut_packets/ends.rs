@@ -35,6 +35,9 @@ fn a_fin_and_its_acknowledgement_end_the_flow_and_are_told() {
             .forwarded_as(&scene.host_receives(1, 1));
         assert_eq!(scene.programs.told(), NO_FLOW, "once");
         assert_eq!(scene.flow_now().dirs.map(|way| way.bytes), [0, 0], "a FIN is no byte");
+        // The host's socket is gone, and answers the second acknowledgement with a reset.
+        scene.reset(false, 1, RST);
+        assert!(scene.flow_now().finished(), "the flow had finished before the reset");
     });
 }
 

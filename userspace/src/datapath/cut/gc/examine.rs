@@ -115,11 +115,7 @@ impl FlowGc {
 
     /// Examines a flow that both ends have closed, or one has reset.
     fn examine_ended(&self, index: u32, flow: &CutFlow, idle: Duration) -> Fate {
-        let end = if (flow.dirs[0].flags | flow.dirs[1].flags) & RESET == 0 {
-            FlowEnd::Finished
-        } else {
-            whose_reset(flow, RESET)
-        };
+        let end = end_of(flow);
         // The flow no longer loads its host, though its entry is kept for a while.
         self.release(index, flow, end);
         // The flow's sockets need the entry while they have bytes to deliver.
@@ -257,11 +253,42 @@ impl FlowGc {
     }
 }
 
+/// End of a flow that is over. A reset after both FINs was too late to take bytes from anybody.
+fn end_of(flow: &CutFlow) -> FlowEnd {
+    if flow.finished() {
+        FlowEnd::Finished
+    } else {
+        whose_reset(flow, RESET)
+    }
+}
+
 /// End of a flow that one side has reset, as `flag` of its direction shows.
 fn whose_reset(flow: &CutFlow, flag: u32) -> FlowEnd {
     if flow.dirs[0].flags & flag != 0 {
         FlowEnd::ClientReset
     } else {
         FlowEnd::HostReset
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use signalbox_common::cut::flow::PEER_FIN_ACKED;
+
+    use super::*;
+
+    #[test]
+    fn a_reset_after_both_fins_is_no_reset_of_the_flow() {
+        let end = |client, host| {
+            let mut flow = CutFlow::default();
+            [flow.dirs[0].flags, flow.dirs[1].flags] = [client, host];
+            end_of(&flow)
+        };
+        assert_eq!(end(PEER_FIN_ACKED, PEER_FIN_ACKED), FlowEnd::Finished);
+        for (client, host) in [(RESET, 0), (0, RESET), (RESET, RESET)] {
+            assert_eq!(end(PEER_FIN_ACKED | client, PEER_FIN_ACKED | host), FlowEnd::Finished);
+        }
+        assert_eq!(end(RESET | PEER_FIN_ACKED, 0), FlowEnd::ClientReset);
+        assert_eq!(end(PEER_FIN_ACKED, RESET), FlowEnd::HostReset);
     }
 }
