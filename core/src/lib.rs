@@ -9,6 +9,7 @@
 pub mod affinity;
 pub mod balance;
 pub mod claims;
+pub mod descriptors;
 pub mod diff;
 pub mod discovery;
 pub mod dns;

@@ -56,6 +56,7 @@ use anyhow::Context as _;
 use nix::errno::Errno;
 use nix::sys::signal::kill;
 use nix::unistd::Pid;
+use signalbox_core::descriptors::MAX_ADMIN_SOCKET_CONNECTIONS;
 use signalbox_core::stats::Gauge;
 use tokio::net::{TcpListener, UnixStream};
 use tokio::task::JoinHandle;
@@ -68,10 +69,6 @@ pub struct AdminServers {
     tasks: Vec<JoinHandle<()>>,
     socket: PathBuf,
 }
-
-/// Maximum number of connections to the unix socket. It has a separate limit, so that its owner can connect even with
-/// many clients at the TCP address.
-pub const MAX_UNIX_CONNECTIONS: u32 = 64;
 
 /// Time that a successor waits for the address of its predecessor.
 const HAND_OVER_TIMEOUT: Duration = Duration::from_secs(5);
@@ -152,7 +149,7 @@ async fn open(
         tasks.push(tokio::spawn(server.tcp(listener, certificates)));
     }
     let router = router.layer(axum::middleware::from_fn(mutate::audit));
-    let limiter = connection_limiter(MAX_UNIX_CONNECTIONS, shared, |counts| &counts.unix);
+    let limiter = connection_limiter(MAX_ADMIN_SOCKET_CONNECTIONS, shared, |counts| &counts.unix);
     let server = serve::Server::new(router, limiter, shared);
     tasks.push(tokio::spawn(server.unix(unix)));
     tasks.push(tokio::spawn(live::sample(Arc::clone(shared))));

@@ -40,7 +40,6 @@ use crate::state::Shared;
 use crate::state::counts::SharedCounts;
 use crate::sync;
 use kernel_parts::KernelParts;
-pub use limits::connection_limit;
 pub use restart::kept_sockets;
 use run::Signals;
 pub use successor::{SuccessorCommand, launch as launch_successor};

@@ -4,7 +4,8 @@ use std::io::IsTerminal as _;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use super::{OutputFormat, show};
+use signalbox_cli::{OutputFormat, emit};
+
 use crate::admin::tls_problem;
 use crate::config::{self, ConfigError, ConfigPlace};
 use crate::control::store::{FileProblem, file_problems};
@@ -125,7 +126,7 @@ pub(super) fn check(args: &CheckArgs) -> anyhow::Result<ExitCode> {
             "warnings": warnings,
             "file_warnings": of_files,
         });
-        show::emit(&report, output)?;
+        emit(&report, output)?;
     }
     Ok(ExitCode::from(code))
 }

@@ -163,10 +163,8 @@ async fn watch(control: crate::control::Control) {
     let terminal = std::io::stdout().is_terminal();
     let (mut lines, mut before) = (0, String::new());
     loop {
-        let form = cli::TableForm::of_output();
-        let routes = cli::rows(&admin::views::routes(&control, None).routes, form);
-        let hosts = cli::rows(&admin::views::hosts(&control).hosts, form);
-        let text = format!("{}\n\n{}\n", routes.trim_end(), hosts.trim_end());
+        let routes = admin::views::routes(&control, None).routes;
+        let text = signalbox_cli::routes_and_hosts(&routes, &admin::views::hosts(&control).hosts);
         let shown = if terminal {
             let up = if lines > 0 {
                 format!("\x1b[{lines}A\x1b[J")

@@ -3,6 +3,8 @@
 use std::process::ExitCode;
 use std::time::Duration;
 
+use signalbox_cli::config_exit_code;
+
 use super::RunArgs;
 use crate::app::Options;
 use crate::{app, config};
@@ -31,15 +33,6 @@ pub fn default_workers() -> usize {
     std::thread::available_parallelism()
         .map_or(1, std::num::NonZero::get)
         .min(64)
-}
-
-/// Exit code for an unusable configuration: 2 if it is wrong, 3 if it cannot be read.
-pub(super) fn config_exit_code(error: &config::LoadError) -> ExitCode {
-    ExitCode::from(if matches!(error, config::LoadError::Config(_)) {
-        2
-    } else {
-        3
-    })
 }
 
 /// Runs the balancer until it is told to stop.

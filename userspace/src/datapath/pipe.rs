@@ -8,14 +8,12 @@ use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::task::{Context, Poll, ready};
 
+use signalbox_core::descriptors::PIPE_CAPACITY_BYTES;
 use tokio::io::Interest;
 use tokio::net::TcpStream;
 
 use super::scratch::with_scratch;
 use crate::sys;
-
-/// Capacity of a pipe in bytes. It bounds the memory for a stalled reader.
-pub const CAPACITY_BYTES: usize = 512 * 1024;
 
 /// Maximum number of pipes in the process, set at the start from the descriptor limit. A flow that gets no pipe
 /// continues to copy. The maximum bounds descriptors, and memory that stalled readers pin.
@@ -58,7 +56,7 @@ impl Pipe {
                     LIVE_PIPES.fetch_sub(1, Relaxed);
                     return Err(io::ErrorKind::QuotaExceeded.into());
                 }
-                sys::pipe(CAPACITY_BYTES).inspect_err(|_| {
+                sys::pipe(PIPE_CAPACITY_BYTES).inspect_err(|_| {
                     LIVE_PIPES.fetch_sub(1, Relaxed);
                 })?
             }
@@ -75,7 +73,7 @@ impl Pipe {
 
     /// Moves at most `most` bytes from a socket into the empty pipe. The task is woken when bytes arrive.
     pub fn poll_fill(&mut self, cx: &mut Context<'_>, from: &TcpStream, most: u64) -> Poll<io::Result<Filled>> {
-        let most = usize::try_from(most).map_or(CAPACITY_BYTES, |most| most.min(CAPACITY_BYTES));
+        let most = usize::try_from(most).map_or(PIPE_CAPACITY_BYTES, |most| most.min(PIPE_CAPACITY_BYTES));
         loop {
             // The pipe is empty here, so EAGAIN can only mean that the socket has no bytes.
             match from.try_io(Interest::READABLE, || self.fill(from, most)) {

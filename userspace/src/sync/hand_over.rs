@@ -38,7 +38,7 @@ const TELL_INTERVAL: Duration = Duration::from_millis(5);
 const REPEAT_INTERVAL: Duration = Duration::from_millis(250);
 /// Time for a group to leave. After that, the hand-over is taken back.
 const LEAVE_TIMEOUT: Duration = Duration::from_secs(10);
-/// Time with `signalbox ha run`: `signalbox ha release` has stopped waiting by then (userspace/src/cli/ha.rs).
+/// Time with `signalbox ha run`: `signalbox ha release` has stopped waiting by then (userspace/cli/src/ha.rs).
 const SUPERVISED_LEAVE_TIMEOUT: Duration = Duration::from_secs(35);
 const LEAVE_INTERVAL: Duration = Duration::from_millis(100);
 /// Interval of checks for ended drains.

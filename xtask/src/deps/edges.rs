@@ -9,7 +9,7 @@ use serde::Deserialize;
 use crate::exec::Run;
 
 /// A crate, and the crates of this checkout that it may depend on.
-const ALLOWED: [(&str, &[&str]); 16] = [
+const ALLOWED: [(&str, &[&str]); 17] = [
     ("signalbox-common", &[]),
     ("signalbox-core", &["signalbox-common"]),
     ("signalbox-ebpf", &["signalbox-common"]),
@@ -41,13 +41,26 @@ const ALLOWED: [(&str, &[&str]); 16] = [
     ),
     ("signalbox-tls", &["signalbox-core"]),
     (
-        "signalbox",
+        "signalbox-cli",
         &[
             "signalbox-common",
             "signalbox-core",
             "signalbox-api",
             "signalbox-config",
             "signalbox-ha",
+            "signalbox-sys",
+            "signalbox-kernel",
+            "signalbox-sources",
+        ],
+    ),
+    (
+        "signalbox",
+        &[
+            "signalbox-common",
+            "signalbox-core",
+            "signalbox-api",
+            "signalbox-cli",
+            "signalbox-config",
             "signalbox-sys",
             "signalbox-kernel",
             "signalbox-sources",

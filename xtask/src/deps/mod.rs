@@ -29,11 +29,12 @@ use modules::Modules;
 use source::Source;
 
 /// Folders of the crates' sources.
-const CRATES: [&str; 14] = [
+const CRATES: [&str; 15] = [
     "common/src",
     "core/src",
     "ebpf/src",
     "userspace/api/src",
+    "userspace/cli/src",
     "userspace/config/src",
     "userspace/ha/src",
     "userspace/sys/src",
@@ -47,11 +48,12 @@ const CRATES: [&str; 14] = [
 ];
 
 /// Crates in which each type name may be used only once. In bench and xtask each command has its own `Args`.
-const NAMES_ONCE: [&str; 11] = [
+const NAMES_ONCE: [&str; 12] = [
     "common/src",
     "core/src",
     "ebpf/src",
     "userspace/api/src",
+    "userspace/cli/src",
     "userspace/config/src",
     "userspace/ha/src",
     "userspace/sys/src",

@@ -24,7 +24,7 @@ const RANKS: [(&str, &str); 8] = [
     ),
     ("admin", "the API, the metrics"),
     ("app", "composition of `signalbox run`"),
-    ("cli", "the command line, `doctor`, `demo`"),
+    ("cli", "the command line: `run`, `agent`, `check`, `demo`"),
 ];
 
 /// Folders of `common/src`, each with those of them that it may import.
