@@ -11,8 +11,8 @@ use nix::sys::signal::Signal;
 use lab::{Lab, command, eventually, privileged, sh};
 
 #[test]
-fn what_the_lab_prints_works_and_nothing_is_left_of_it() {
-    if !privileged("what_the_lab_prints_works_and_nothing_is_left_of_it") {
+fn printed_lab_commands_work_and_the_lab_cleans_up_fully() {
+    if !privileged("printed_lab_commands_work_and_the_lab_cleans_up_fully") {
         return;
     }
     let name = format!("test{}", std::process::id());

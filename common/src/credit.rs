@@ -128,7 +128,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn blocked_credit_redirects_again_only_when_all_passed_bytes_are_consumed() {
+    fn blocked_credit_redirects_again_once_all_passed_is_consumed() {
         let mut credit = Credit {
             limit: 10,
             ..Credit::default()

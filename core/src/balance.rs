@@ -169,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn least_connections_goes_by_load_for_weight_and_takes_turns_among_equals() {
+    fn least_connections_uses_load_per_weight_and_rotates_on_ties() {
         let c = choices(Balance::LeastConnections, &[1, 2, 1]);
         let load = [3, 5, 3];
         assert_eq!(c.pick(AT, &[], |h| load[h as usize]), Some(1), "6/2 beats 4/1");
@@ -182,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn least_connections_spreads_ten_and_gives_the_eleventh_to_the_least() {
+    fn least_connections_spreads_ten_and_the_next_goes_to_the_least() {
         let c = choices(Balance::LeastConnections, &[1, 1]);
         let mut load = [0u32; 2];
         for ticket in 0..10 {

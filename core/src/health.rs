@@ -215,7 +215,7 @@ mod tests {
     }
 
     #[test]
-    fn a_host_that_goes_down_is_checked_again_soon_and_then_less_often() {
+    fn a_host_that_goes_down_is_rechecked_soon_and_then_less_often() {
         let check = check(5000, 2000, 1, None);
         let mut host = Hysteresis::default();
         host.observe(true, 2, 1);

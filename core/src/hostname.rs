@@ -192,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_name_says_why() {
+    fn invalid_hostnames_are_refused_with_the_reason() {
         assert_eq!(Hostname::parse(b""), Err(HostnameError::Empty));
         assert_eq!(Hostname::parse(b"."), Err(HostnameError::Empty));
         assert_eq!(Hostname::parse(b"a..b"), Err(HostnameError::BadLabel));

@@ -95,7 +95,7 @@ mod tests {
     }
 
     #[test]
-    fn who_comes_later_gets_nothing_until_its_owner_or_an_operator_says_so() {
+    fn a_later_claim_gets_nothing_until_owner_or_operator_allows_it() {
         let both = |weight| [claim(10, "shop", None), claim(20, "shop", weight)];
         assert_eq!(weights(&both(None), JoinPolicy::None), [1, 0]);
         assert_eq!(weights(&both(Some(3)), JoinPolicy::None), [1, 3]);

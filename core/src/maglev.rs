@@ -125,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn every_slot_is_filled_and_the_shares_are_even_within_one_percent() {
+    fn every_slot_is_filled_and_shares_are_even_within_one_percent() {
         let table = build(&hosts(20));
         for index in 0..20 {
             let (got, want) = (share(&table, index) as f64, SLOTS as f64 / 20.0);
@@ -154,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn a_host_that_goes_out_moves_its_own_slots_alone_and_gets_them_back() {
+    fn a_host_that_leaves_moves_only_its_own_slots_and_regains_them() {
         let base = build(&hosts(50));
         let first = repaired(&base, |host| host != 7);
         let second = repaired(&base, |host| host != 7 && host != 9);
@@ -191,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn with_nobody_in_the_table_stays_as_it_is_and_with_one_that_one_has_all() {
+    fn no_usable_host_keeps_the_table_and_a_single_one_gets_it_all() {
         let base = build(&hosts(300));
         assert_eq!(repaired(&base, |_| false), base);
         assert!(repaired(&base, |host| host == 299).iter().all(|&host| host == 299));

@@ -77,7 +77,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn applying_the_diff_gives_what_is_wanted_and_no_step_loses_a_kept_key(a in any_bindings(), b in any_bindings()) {
+        fn a_diff_yields_the_target_and_no_step_loses_a_kept_key(a in any_bindings(), b in any_bindings()) {
             let mut map = a.clone();
             for op in diff(&a, &b) {
                 apply(&mut map, op);

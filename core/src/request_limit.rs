@@ -153,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_refused_learns_how_long_to_wait() {
+    fn a_rate_limited_request_gets_the_time_to_wait() {
         let (limiter, limits) = (RequestLimiter::default(), limits(2, 1, 0));
         let at = |ms| limiter.admit(source(1), &limits, Duration::from_millis(ms));
         assert_eq!(at(1000), Ok(()));

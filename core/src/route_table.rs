@@ -94,7 +94,7 @@ mod tests {
     }
 
     #[test]
-    fn a_star_for_one_label_leaves_deeper_names_to_a_shorter_wildcard() {
+    fn a_one_label_wildcard_leaves_deeper_names_to_a_shorter_one() {
         let patterns = ["*.apps.acme.test", "*.acme.test"].map(|p| HostnamePattern::parse(p).unwrap());
         let t = RouteTable::new(patterns.iter().zip([WildcardDepth::One, WildcardDepth::Any]));
         assert_eq!(find(&t, "a.apps.acme.test"), Some(0));

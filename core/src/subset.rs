@@ -194,7 +194,7 @@ mod tests {
     ];
 
     #[test]
-    fn without_the_others_names_nearly_all_are_covered_by_three_times_the_places() {
+    fn triple_subsets_cover_nearly_all_hosts_without_peer_names() {
         let hosts = names("h", 100);
         let mut covered = BTreeSet::new();
         for me in names("lb-", 10) {
@@ -283,7 +283,7 @@ mod tests {
 
         /// The order in which hosts and balancers are known makes no difference.
         #[test]
-        fn whoever_tells_first_makes_no_difference(hosts in 2usize..30, turn in 0usize..30, size in 1u32..10) {
+        fn a_subset_is_independent_of_host_and_balancer_order(hosts in 2usize..30, turn in 0usize..30, size in 1u32..10) {
             let mut all = names("h", hosts);
             let mut balancers = names("lb-", 5);
             let before = used("lb-2", &balancers, &all, SubsetSize::Hosts(size), |_| true);

@@ -108,7 +108,7 @@ fn requests_of_real_clients_are_found() {
 }
 
 #[test]
-fn what_only_userspace_may_judge_is_passed_up() {
+fn requests_that_only_userspace_may_judge_are_passed_up() {
     for head in [
         "GET http://a.test/ HTTP/1.1\r\nHost: b.test\r\n\r\n",
         "CONNECT a.test:443 HTTP/1.1\r\nHost: a.test\r\n\r\n",

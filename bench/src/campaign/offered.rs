@@ -55,7 +55,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn who_failed_does_not_slow_down_the_others() {
+    fn failed_samples_do_not_lower_the_offered_rate() {
         assert_eq!(half_of_slowest([Some(100.0), None, Some(80.0)]), 40.0);
         assert!(half_of_slowest([None]).is_nan());
         let (good, bad) = (

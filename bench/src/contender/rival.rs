@@ -266,7 +266,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_rival_cannot_do_is_said() {
+    fn scenarios_that_a_rival_cannot_run_are_refused_with_a_reason() {
         let refusal = |rival: Rival, suite: Suite, name: &str| {
             let scenario = suite.scenarios().iter().find(|s| s.name == name).unwrap();
             rival.refusal(suite, scenario)

@@ -162,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn what_has_no_value_or_no_meaning_is_an_error_with_its_place() {
+    fn missing_values_and_unknown_flags_are_errors_with_their_line() {
         let error = |text| format!("{:#}", fill(text, &["limits"]).unwrap_err());
         assert_eq!(error("a\n{vap}"), "bench/rivals/x/y.cfg:2: there is no value for {vap}");
         assert!(

@@ -95,7 +95,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_h2load_says_is_read() {
+    fn the_output_of_h2load_is_parsed_for_rate_and_errors() {
         let text = |failed: u64| {
             format!(
                 "Application protocol: h2\nfinished in 2.00s, 12345.50 req/s, 1.02MB/s\n\

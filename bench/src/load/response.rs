@@ -73,7 +73,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong() {
+    fn a_wrong_response_is_refused_with_the_reason() {
         let take = |bytes: &[u8]| Response::default().take(bytes);
         assert_eq!(take(&[OK, b"!"].concat()), Err("more than the response"));
         assert_eq!(take(b"HTTP/1.1 503 Service Unavailable\r\n\r\n"), Err("status"));

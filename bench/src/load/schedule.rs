@@ -64,7 +64,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_left_is_what_is_due_before_the_end() {
+    fn requests_left_are_those_due_before_the_end() {
         let origin = Instant::now();
         for millis in [0, 1, 2, 3, 99, 100] {
             let end = origin + Duration::from_millis(millis);

@@ -114,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_failed_or_was_not_there_is_no_bar() {
+    fn failed_or_absent_contenders_have_no_bar() {
         let value = Spread::of([1.0, 2.0]);
         let bar = |value| Some(Bar { value, ratio: None });
         let panel = Panel {

@@ -136,7 +136,7 @@ mod tests {
     use crate::report::fixture;
 
     #[test]
-    fn added_is_less_plain_forwarding_and_by_that_of_haproxy_with_as_many_threads() {
+    fn added_cost_excludes_forwarding_and_is_relative_to_haproxy() {
         let rows = fixture::rows();
         let row = |name: &str, threads: usize| {
             let is = |r: &&Row| (r.contender.as_str(), r.threads) == (name, threads) && r.scenario.name == "unique-100";
@@ -157,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_compared_is_what_a_scenario_is_about() {
+    fn a_ratio_compares_the_figure_that_its_scenario_measures() {
         let rows = fixture::rows();
         let ratio = |scenario: &str| {
             let is = |r: &&Row| r.contender == "signalbox-auto" && r.threads == 2 && r.scenario.name == scenario;

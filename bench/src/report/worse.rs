@@ -167,7 +167,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn who_is_better_is_named_with_how_much() {
+    fn better_rivals_are_listed_with_their_ratio() {
         let text = text(&fixture::report());
         assert!(
             text.contains("| `unique-100` | 2 | per second | 3000 | envoy 4500 ×1.50 |"),
@@ -181,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn what_overlaps_may_be_noise_and_what_reads_the_same_is_the_same() {
+    fn figures_that_print_alike_are_equal_and_overlap_may_be_noise() {
         let spread = |values: [f64; 2]| Spread::of(values).unwrap();
         let (mine, theirs) = (spread([90.0, 100.0]), spread([95.0, 110.0]));
         assert!(RATE.is_worse(&mine, &theirs) && !RATE.is_worse(&theirs, &mine));

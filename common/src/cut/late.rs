@@ -173,7 +173,7 @@ mod tests {
     proptest! {
         /// Every byte after the cut has the same place in its stream on either leg, whatever was sent before.
         #[test]
-        fn a_late_cut_maps_the_next_byte_of_one_leg_to_the_next_of_the_other(
+        fn a_late_cut_maps_the_next_byte_of_one_leg_to_the_others(
             proxied in proxied(),
             at in 0u32..1 << 20,
             heard in 0u32..1 << 14,

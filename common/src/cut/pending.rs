@@ -126,7 +126,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_offset_of_the_clients_stream_counts_what_was_injected_and_consumed() {
+    fn the_client_offset_counts_injected_and_consumed_bytes() {
         let pending = PendingFlow {
             injected: 28,
             consumed: 52,

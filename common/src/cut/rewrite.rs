@@ -160,7 +160,7 @@ mod tests {
 
     /// Every pair of scales (RFC 7323, section 2.3: up to 14).
     #[test]
-    fn a_window_never_promises_more_than_the_receiver_takes_and_loses_less_than_a_unit() {
+    fn a_rescaled_window_is_never_larger_and_loses_less_than_a_unit() {
         for (from, to) in (0..=14).flat_map(|from| (0..=14).map(move |to| (from, to))) {
             for offered in [0, 1, 2, 63, 64, 990, 1000, 32_767, 65_535] {
                 for answered_for in [0, 1, 127, 128, 70_000] {

@@ -356,7 +356,7 @@ mod tests {
 
         /// Packets whose numbers lie outside the two ends' windows change nothing, and end nothing.
         #[test]
-        fn who_does_not_know_the_numbers_changes_nothing(
+        fn packets_with_numbers_outside_the_windows_change_nothing(
             first in numbers(),
             dir in 0usize..2,
             flags in 0u8..64,

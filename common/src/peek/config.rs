@@ -100,7 +100,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_program_is_orphaned_a_while_after_the_last_sign_of_life_across_the_clocks_wrap() {
+    fn a_stopped_heartbeat_orphans_a_program_even_across_clock_wrap() {
         let beaten = u32::MAX - 700;
         let config = |outlives: bool| PeekConfig {
             alive_until: PeekConfig::sign_of_life(beaten, outlives),

@@ -347,7 +347,7 @@ mod tests {
         }
 
         #[test]
-        fn nobody_elses_cookie_is_believed(
+        fn a_syn_cookie_for_another_port_or_epoch_is_refused(
             offer in prop_oneof![with_timestamps(), without_timestamps()],
             seq in any::<u32>(), port in 1u32..65535, epoch in any::<u32>(), now in any::<u32>(),
         ) {
@@ -379,7 +379,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_cookie_cannot_hold_is_left_to_the_kernel() {
+    fn syn_options_a_cookie_cannot_hold_are_left_to_the_kernel() {
         let hash = hash(&KEY, &tuple(40_000), 7, false);
         let offer = |mss, scale, offered| SynOptions {
             mss,

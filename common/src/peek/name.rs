@@ -194,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn the_key_of_a_wildcard_is_the_beginning_of_what_its_names_are_turned_into() {
+    fn a_wildcards_key_is_a_prefix_of_its_names_reversed_text() {
         let wildcard = PeekName::wildcard(1, "acme.test").unwrap();
         let (bits, key) = wildcard.suffix();
         assert_eq!((bits, &key.text[..10]), (8 + 80, &b"tset.emca."[..]));

@@ -98,7 +98,7 @@ mod tests {
     const CLIENT: [u32; 4] = [0, 0, 0xffff, 0xc000_0201];
 
     #[test]
-    fn control_bits_that_contradict_each_other_are_told_from_those_that_do_not() {
+    fn contradictory_control_bits_are_malformed_and_others_are_not() {
         let packet = vec![0u8; 40];
         for (flags, malformed) in [
             (SYN, false),
@@ -128,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_sends_from_loopback_multicast_or_his_own_address() {
+    fn packets_with_an_impossible_source_address_are_malformed() {
         let packet = vec![0u8; 60];
         let v4 = |word| [0, 0, 0xffff, word];
         for (source, version) in [

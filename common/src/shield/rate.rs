@@ -112,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_refused_costs_nothing() {
+    fn refused_packets_take_no_tokens() {
         let (guard, mut cell) = (guard(1, 3), RateCell::default());
         assert!(take_tokens(&mut cell, &guard, LimitKind::Packets, 1, SECOND));
         assert!(!take_tokens(&mut cell, &guard, LimitKind::Packets, 3, SECOND));
@@ -149,7 +149,7 @@ mod tests {
     proptest! {
         /// Over any period no source gets more than its burst plus what its rate has added.
         #[test]
-        fn nobody_gets_more_than_burst_and_rate(
+        fn a_source_never_gets_more_than_its_burst_plus_rate(
             rate in 1u64..1000, burst in 4u64..1000, gaps in prop::collection::vec((0u64..SECOND, 1u32..5), 1..200),
         ) {
             let (guard, mut bucket) = (guard(rate, burst), Bucket::default());

@@ -116,7 +116,7 @@ fn the_oldest_claim_has_the_name_whatever_the_order() {
 }
 
 #[test]
-fn in_the_same_second_the_uid_decides_among_routes_and_the_name_among_others() {
+fn in_the_same_second_uid_ranks_routes_and_name_ranks_others() {
     let with_uid = |uid: &str, object: Object| Object {
         uid: uid.into(),
         ..object
@@ -182,7 +182,7 @@ fn a_path_in_passthrough_is_no_path() {
 }
 
 #[test]
-fn what_is_no_name_is_rejected() {
+fn claims_without_a_valid_hostname_are_rejected() {
     let no_host = "NoHostValue: it has no host";
     only_rejected(
         &discovered(&[route(1, "a/a", "")], false),
@@ -222,7 +222,7 @@ fn what_is_no_name_is_rejected() {
 }
 
 #[test]
-fn what_no_router_admits_claims_nothing() {
+fn a_route_refused_by_its_router_claims_no_hostname() {
     let mut old = route(1, "shop/s", "app.test");
     let refused = Admission::Refused("ExtendedValidationFailed: bad certificate".into());
     old.router_statuses = vec![said("default", "app.test", refused)];

@@ -4,7 +4,7 @@ use super::*;
 use crate::view::tests::model;
 
 #[test]
-fn nothing_is_nothing_and_the_order_of_clusters_is_nothing_either() {
+fn equal_models_and_reordered_clusters_have_no_diff() {
     assert_eq!(diff(&model(), &model()).unwrap(), []);
     let mut turned = model();
     turned.clusters.reverse();

@@ -85,7 +85,7 @@ fn port_of(exposure: &ExposeResult, name: &str) -> u16 {
 }
 
 #[test]
-fn an_endpoint_that_speaks_tcp_becomes_a_service_with_a_cluster_of_its_own() {
+fn a_tcp_endpoint_becomes_a_service_with_its_own_cluster() {
     let mut model = model(vec![rule("bank/*", "10.1.0.9:3306"), rule("*", "10.1.0.9:20000-20009")]);
     let web = endpoint("g.haproxy", "10.2.0.2:35530", "haproxy", "http");
     let mut stopped = endpoint("h.mysql", "10.2.0.2:35532", "mysql", "mysql");
@@ -146,7 +146,7 @@ fn port_names_and_protocols_say_what_of_an_application_is_meant() {
 }
 
 #[test]
-fn what_the_configuration_has_is_not_given_away() {
+fn ports_that_the_configuration_uses_are_not_given_out() {
     let mut model = model(vec![rule("a/*", "10.1.0.9:80-82"), rule("b/*", "10.1.0.9:3306")]);
     model.listeners.push(Listener {
         http: crate::model::http::HttpPolicy::default(),
@@ -207,7 +207,7 @@ fn what_the_configuration_has_is_not_given_away() {
 }
 
 #[test]
-fn an_endpoint_that_packets_cannot_get_to_is_left_out_with_the_reason() {
+fn an_endpoint_packets_cannot_reach_is_left_out_with_a_reason() {
     let mut direct = rule("b/*", "10.1.0.9:35531");
     direct.mode = Mode::DsrL2;
     let mut model = model(vec![rule("a/*", "10.1.0.9:3306"), direct]);
@@ -257,7 +257,7 @@ fn a_single_port_is_whose_it_was_first() {
 }
 
 #[test]
-fn balancers_that_share_a_table_leave_the_port_of_a_stranger_alone() {
+fn balancers_with_a_shared_table_keep_an_unknown_apps_port() {
     let mut shared = model(vec![rule("*", "10.1.0.9:80-81")]);
     shared.admin.listen = Some("10.1.0.9:80".parse().unwrap());
     shared.etcd = Some(crate::model::EtcdStore {

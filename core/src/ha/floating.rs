@@ -179,7 +179,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn a_groups_connections_come_from_its_own_addresses_in_the_hosts_network() {
+    fn a_groups_connections_use_its_address_in_the_hosts_network() {
         let floating = FloatingSources::new(Some(&ha()));
         let sources = |vip: &str, ordinary: &str| -> Vec<String> {
             let group = floating.group_of(address(vip)).unwrap();

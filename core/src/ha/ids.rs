@@ -77,7 +77,7 @@ mod tests {
     }
 
     #[test]
-    fn a_number_at_the_end_of_the_name_counts_the_ids_that_are_not_excluded() {
+    fn a_group_names_final_number_picks_among_ids_not_excluded() {
         assert_eq!(ids(&["g1", "g2", "g3"], 0, &[]), [1, 2, 3]);
         assert_eq!(ids(&["g1", "g2", "g3"], 10, &[11, 13]), [12, 14, 15]);
         assert_eq!(ids(&["g1"], 254, &[]), [255]);

@@ -34,7 +34,7 @@ mod tests {
     use crate::http1::parse::{self, ParsedRequest};
 
     #[test]
-    fn what_clients_say_of_certificates_is_removed() {
+    fn client_certificate_headers_from_clients_are_removed() {
         let text = b"GET / HTTP/1.1\r\nHost: a\r\nX-SSL: 1\r\nx-ssl-client-cn: \"x\"\r\nX_SSL_Client_DN: y\r\n\
                      Client-Cert: :AA==:\r\nclient-CERT-chain: :AA==:\r\nClient_Cert: z\r\nX-SSLx: kept\r\n\
                      X-Ssh: kept\r\nClient-Certs: kept\r\n\r\n";

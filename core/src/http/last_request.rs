@@ -107,7 +107,7 @@ mod tests {
     };
 
     #[test]
-    fn a_request_is_cut_when_it_has_come_as_a_whole_and_nothing_behind_it() {
+    fn a_request_is_cut_when_it_is_whole_and_no_bytes_follow() {
         use LastRequestObstacle::{BodyOutstanding, BytesBehind};
         for (body, behind_head, expected) in [
             (BodyLength::None, 0, None),
@@ -137,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_wants_something_of_the_answer_speaks_against_it() {
+    fn a_policy_that_needs_the_answer_prevents_a_last_request_cut() {
         use LastRequestObstacle::{AnswerEdited, AnswerTimeout, Logged};
         let edit = |name| FieldEdit::Set(FieldName::constant(name), b"1".to_vec());
         let policy = |change: fn(&mut RequestPolicy)| {

@@ -175,7 +175,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_normalized_has_no_dot_segment_and_no_slash_twice(path in "(/|[a.;%]|%2[eEfF]|%6c){0,12}") {
+        fn a_normalized_path_has_no_dot_segment_or_double_slash(path in "(/|[a.;%]|%2[eEfF]|%6c){0,12}") {
             let path = format!("/{path}");
             let found = normalize(path.as_bytes()).unwrap_or_else(|| path.into_bytes());
             prop_assert!(found.starts_with(b"/") && !found.windows(2).any(|pair| pair == b"//"));

@@ -80,7 +80,7 @@ mod tests {
     }
 
     #[test]
-    fn a_field_value_has_no_control_characters_and_no_white_space_around_it() {
+    fn a_field_value_has_no_control_chars_or_surrounding_spaces() {
         for good in [&b""[..], b"a b\tc", b"\xfcber", b"\"q\""] {
             assert!(is_field_value(good), "{good:?}");
         }

@@ -107,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn what_haproxy_does_not_mind_becomes_one_right_head() {
+    fn answers_that_haproxy_tolerates_are_repaired_to_a_valid_head() {
         let chunked = "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n";
         let known = "HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\n";
         for (text, expected) in [
@@ -142,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn what_leaves_doubt_stays_refused() {
+    fn ambiguous_answers_stay_refused_after_repair() {
         for text in [
             "HTTP/1.1 200 OK\r\nContent-Length: 4\r\nContent-Length: 5\r\n\r\nbody",
             "HTTP/1.1 200 OK\r\nContent-Length: 4\r\n 5\r\n\r\nbody",

@@ -60,7 +60,7 @@ fn selectors_mean_what_they_mean_to_kubernetes() {
 }
 
 #[test]
-fn what_is_no_selector_is_refused_with_its_place() {
+fn an_invalid_label_selector_is_refused_with_the_position() {
     for (text, error) in [
         ("", "at character 1 it ends where a label's key is expected"),
         ("a=b,", "at character 5 it ends where a label's key is expected"),

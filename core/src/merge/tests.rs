@@ -124,7 +124,7 @@ fn a_star_stands_for_as_many_labels_as_one_of_its_claims_means() {
 }
 
 #[test]
-fn who_comes_later_waits_and_is_shown_with_who_was_first() {
+fn a_later_claim_of_a_name_gets_no_traffic_and_names_its_rival() {
     let with = |since: u64, owner: &str, weight: Option<u32>| {
         let mut learned = (*learned(&[], &[("shop.test", 1)])).clone();
         learned.routes[0].since = since;
@@ -239,7 +239,7 @@ fn hosts_are_known_by_name_and_the_files_come_first() {
 }
 
 #[test]
-fn weights_that_an_operator_has_set_win_as_long_as_a_cluster_of_them_is_there() {
+fn operator_weights_win_while_one_of_their_clusters_exists() {
     let discovered = discovered(&[("kube:west", "west", learned(&[], &[("shop.test", 80)]))]);
     let set = |host: &str, clusters: &[(&str, u32)]| {
         let clusters = clusters

@@ -317,7 +317,7 @@ mod tests {
     }
 
     #[test]
-    fn faults_that_the_old_cluster_has_too_are_no_fault_of_the_new_one() {
+    fn faults_that_the_old_cluster_shares_do_not_fail_the_new_one() {
         assert_eq!(verdict(answers(1000, 50), answers(100, 6)), None);
         let why = verdict(answers(1000, 50), answers(100, 7)).unwrap();
         assert_eq!(

@@ -115,7 +115,7 @@ fn failures_roll_back_to_what_was_set_before() {
 }
 
 #[test]
-fn what_fails_late_in_a_long_step_does_not_drown_in_what_went_well() {
+fn late_failures_in_a_long_step_are_not_hidden_by_past_success() {
     let mut scene = Scene::new();
     scene.migration.plan.hold_ms = 3600 * SECOND;
     assert_eq!(scene.seconds(3000, 1000), None);
@@ -134,7 +134,7 @@ fn a_cluster_without_a_host_fails_at_once() {
 }
 
 #[test]
-fn a_step_does_not_end_before_all_balancers_have_answered_and_is_guarded_meanwhile() {
+fn a_step_waits_for_all_balancers_and_is_guarded_meanwhile() {
     let mut scene = Scene::new();
     scene.seen.is_complete = false;
     assert_eq!(scene.seconds(60, 10), None);
@@ -148,7 +148,7 @@ fn a_step_does_not_end_before_all_balancers_have_answered_and_is_guarded_meanwhi
 }
 
 #[test]
-fn testers_have_a_step_of_their_own_and_are_nobody_behind_the_end() {
+fn testers_have_their_own_step_and_none_are_left_after_the_end() {
     let mut scene = Scene::new();
     scene.migration.plan.steps.insert(0, 0);
     let refused = scene.migration.plan.check().unwrap_err();
@@ -214,7 +214,7 @@ fn an_abort_goes_back() {
 }
 
 #[test]
-fn what_was_kept_goes_on_with_the_step_held_anew() {
+fn a_restored_migration_keeps_its_step_and_restarts_its_hold() {
     let mut scene = Scene::new();
     scene.seconds(30, 10);
     scene.second(10, 0);

@@ -235,7 +235,7 @@ mod tests {
     }
 
     #[test]
-    fn a_post_quantum_hello_is_incomplete_at_every_prefix_and_then_found() {
+    fn a_post_quantum_hello_is_found_only_when_it_is_complete() {
         let message = client_hello(&[post_quantum(), sni("App1.Example.com"), alpn()]);
         assert!(message.len() > 1300);
         let outcome = asked(check_all_prefixes(&records(&message, &[]), peek));
@@ -303,7 +303,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_tls_is_known_by_its_first_bytes() {
+    fn data_other_than_tls_is_recognised_by_its_first_bytes() {
         let letters = [b'A'; MAX_METHOD_BYTES + 1];
         for garbage in [&letters[..], b"EHLO mail.test", b"SSH-2.0-x", b"\x00", b"\x16\x02\x00"] {
             assert_eq!(

@@ -133,7 +133,7 @@ fn each_family_has_a_whole_of_its_own() {
 }
 
 #[test]
-fn mapped_prefixes_are_ipv4_and_bits_behind_the_length_are_ignored() {
+fn mapped_prefixes_are_ipv4_and_bits_beyond_the_length_ignored() {
     use Verdict::{Allow, Deny};
     for (one, other) in [
         ("::ffff:10.1.2.0/120", "10.1.2.0/24"),
@@ -154,7 +154,7 @@ fn mapped_prefixes_are_ipv4_and_bits_behind_the_length_are_ignored() {
 }
 
 #[test]
-fn of_the_same_prefix_allow_wins_and_what_changes_nothing_costs_nothing() {
+fn allow_wins_on_equal_prefixes_and_redundant_ones_are_dropped() {
     use Verdict::{Allow, Deny};
     let (allow, deny) = (("10.1.2.3/32", Allow), ("10.1.2.3/32", Deny));
     let want = build(nets(&[allow]));

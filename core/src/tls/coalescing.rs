@@ -117,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn http2_is_withheld_where_a_browser_could_reach_a_passthrough_route() {
+    fn http2_is_withheld_if_browsers_may_reach_a_passthrough_route() {
         let passthrough: PassthroughNames = patterns(&["pass.a.test"])
             .into_iter()
             .map(|pattern| (pattern, WildcardDepth::Any))

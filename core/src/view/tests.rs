@@ -182,7 +182,7 @@ fn ejection_fails_open_but_a_failed_check_does_not() {
 }
 
 #[test]
-fn what_is_out_of_rotation_gets_nothing_even_if_nothing_else_is_left() {
+fn a_rotated_out_target_gets_nothing_even_if_none_is_left() {
     let out = |cluster: usize, host: usize| {
         let standing = move |c, h| Eligibility {
             rotated_out: (c, h) == (cluster, host),

@@ -83,7 +83,7 @@ proptest! {
     }
 
     #[test]
-    fn what_is_accepted_is_not_severe(stream in requests()) {
+    fn accepted_requests_are_not_severe_for_http_desync_guardian(stream in requests()) {
         let limits = MessageLimits::default();
         if let Ok(ParsedRequest::Head(head)) = parse::request(&stream, &limits)
             && signalbox_core::http1::framing::request_body(&head, &stream).is_ok()

@@ -213,7 +213,7 @@ fn size_and_depth_are_bounded() {
 }
 
 #[test]
-fn what_is_kept_of_a_bad_text_has_no_secrets_and_an_end() {
+fn a_redacted_event_has_no_secrets_and_a_limited_length() {
     let kept = redact(&SAMPLES.replace(":action: :add_ssl", ":action: :add_sls"));
     assert!(kept.contains(":action: :add_sls") && kept.contains("MIIB"), "{kept}");
     assert!(!kept.contains("c2VjcmV0") && kept.ends_with("from here on)"), "{kept}");
@@ -249,7 +249,7 @@ proptest! {
 }
 
 #[test]
-fn what_is_said_of_gears_and_applications() {
+fn events_about_gears_and_applications_are_parsed_or_refused() {
     let of = |action: &str, more: &str| {
         let text = format!(":action: :{action}\n:app_name: a\n:namespace: n\n{more}");
         parse(&text)

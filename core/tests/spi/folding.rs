@@ -257,7 +257,7 @@ fn the_last_word_on_a_gear_or_on_all_of_them_counts() {
 }
 
 #[test]
-fn events_that_only_rotate_are_recorded_until_they_are_taken_back() {
+fn rotate_only_events_are_recorded_until_they_are_reverted() {
     let event = |change: AppChange| RoutingEvent { app: key("a"), change };
     let out = |gear: Option<&str>| {
         event(AppChange::RotateOut {

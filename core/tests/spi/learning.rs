@@ -92,7 +92,7 @@ fn protocols_say_which_listeners_reach_a_host() {
 }
 
 #[test]
-fn names_that_cannot_be_served_are_shown_and_none_is_claimed_twice() {
+fn unservable_names_are_shown_and_none_is_claimed_twice() {
     let alias = |name: &str| format!("---\naction: add_alias\napp_name: a\nnamespace: n\nalias: {name:?}\n");
     let text = [
         alias("not a name"),
@@ -131,7 +131,7 @@ fn names_that_cannot_be_served_are_shown_and_none_is_claimed_twice() {
 }
 
 #[test]
-fn a_check_asks_for_what_the_node_maps_health_to_with_the_applications_name() {
+fn a_check_uses_the_nodes_health_page_and_the_applications_name() {
     let asked = |application: &Application, domain: Option<&str>, asking: &HealthPageTemplate| {
         let learned = learned_by(application, &naming(domain), &filter(&["load_balancer"]), asking);
         let pages = learned.hosts.iter().map(|host| {

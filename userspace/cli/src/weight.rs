@@ -169,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn what_makes_no_sense_is_refused_with_an_example() {
+    fn an_invalid_weight_command_is_refused_with_the_reason() {
         for (line, why) in [
             ("a.test", "which weights?"),
             ("--selector app=shop", "which weights?"),

@@ -110,7 +110,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_configuration_is_not_read_for_ever() {
+    fn an_endless_file_is_refused_as_too_large_a_configuration() {
         assert!(matches!(load(Path::new("/dev/zero")), Err(LoadError::TooLarge { .. })));
     }
 

@@ -92,7 +92,7 @@ mod tests {
     }
 
     #[test]
-    fn who_dies_or_stops_has_no_such_time() {
+    fn a_dead_or_stopping_signalbox_is_ineligible_at_once() {
         let (ha, now) = (section("watch: { interval: 2s }"), Instant::now());
         for gone in [Condition::default(), condition(false, true, true)] {
             let mut eligibility = Eligibility::default();
@@ -112,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn a_node_that_does_not_know_the_flows_of_its_peers_waits_but_keeps_what_it_has() {
+    fn a_node_without_its_peers_flows_takes_no_groups_but_keeps_its() {
         let sync = "sync: { listen: '10.1.0.1:8090', cert: /c, key: /k, ca: /a }";
         let (ha, now) = (section(sync), Instant::now());
         let mut eligibility = Eligibility::default();

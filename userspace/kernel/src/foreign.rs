@@ -113,7 +113,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_stands_after_the_last_of_ours_is_nobodys_business() {
+    fn only_foreign_programs_before_one_of_ours_are_reported() {
         let all = [
             ("a", false),
             ("l4_tc", true),

@@ -231,7 +231,7 @@ mod tests {
     }
 
     #[test]
-    fn what_an_earlier_process_has_heard_counts_until_something_is_heard() {
+    fn the_predecessors_last_contact_counts_until_a_newer_one() {
         let standing = SourceStatus::new("kube:east", "kubernetes");
         standing.restore_heard_at(unix_ms() - 60_000);
         assert!(!standing.connected() && standing.staleness().unwrap() >= 60.0);

@@ -277,7 +277,7 @@ mod tests {
     }
 
     #[test]
-    fn reads_cost_nothing_and_a_source_out_of_guesses_cannot_read_either() {
+    fn reads_are_free_until_a_source_has_used_up_its_token_guesses() {
         let throttle = Throttle::default();
         let source = IpAddr::from([10, 0, 0, 1]);
         assert!((0..10_000).all(|_| throttle.take(source, 0.0)));

@@ -114,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn addresses_localhost_and_names_of_the_configuration_are_known_and_no_others() {
+    fn only_addresses_localhost_and_configured_names_are_known() {
         let names = ["lb.example.com".to_owned()];
         for known in [
             "127.0.0.1:8089",

@@ -69,7 +69,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_no_socket_is_refused_with_a_remedy_and_stays() {
+    fn a_path_that_is_no_socket_is_refused_and_left_in_place() {
         let dir = std::env::temp_dir().join(format!("sbx-socket-{}", std::process::id()));
         fs::create_dir_all(&dir).unwrap();
         let (file, link) = (dir.join("file"), dir.join("link"));

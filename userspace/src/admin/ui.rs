@@ -127,7 +127,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_file_comes_with_its_type_and_the_policy_and_not_again_while_it_is_the_same() {
+    fn a_ui_file_has_its_type_and_policy_and_is_resent_if_changed() {
         let page = file("index.html", &HeaderMap::new());
         assert_eq!(page.status(), StatusCode::OK);
         assert_eq!(page.headers()[header::CONTENT_TYPE], "text/html; charset=utf-8");

@@ -308,7 +308,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_a_watch_says_is_told_apart() {
+    fn etcd_watch_lines_with_events_ends_or_errors_trigger_a_read() {
         for (line, wanted) in [
             (r#"{"result":{"header":{"revision":"3"},"created":true}}"#, false),
             (

@@ -146,7 +146,7 @@ mod tests {
 
     /// The fast interval applies while checks are counted: with an hour's interval this test would not end.
     #[tokio::test]
-    async fn checks_that_are_counted_follow_each_other_by_the_fast_interval() {
+    async fn counted_checks_follow_each_other_at_the_fast_interval() {
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         let check = HealthCheck {
             probe: Probe::Tcp {

@@ -141,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn counts_of_another_balancer_begin_when_it_is_heard_first_and_go_on_over_its_restart() {
+    fn a_peers_counts_start_at_its_first_report_and_survive_restart() {
         let mut counts = PeerCounts::default();
         let mut after = |report| {
             counts.add(&report);

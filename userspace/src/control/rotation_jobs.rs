@@ -145,7 +145,7 @@ mod tests {
     use signalbox_core::rotation::RotatedOut;
 
     #[test]
-    fn what_an_earlier_version_has_remembered_can_be_read() {
+    fn a_rotation_record_of_an_earlier_version_can_be_read() {
         let out: RotatedOut = serde_json::from_str(r#"{"since":7,"job":8,"until":9}"#).unwrap();
         assert_eq!((out.since, out.job, out.until), (7, 8, 9));
         assert_eq!((&*out.reason, &*out.by), ("", ""), "nobody had noted it");

@@ -239,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_put_is_there_when_the_file_is_opened_again() {
+    fn stored_values_survive_reopening_and_a_db_in_use_is_refused() {
         let path = place("again");
         let mut durable = StateDb::new(&path);
         assert_eq!(durable.all::<u32>("a").unwrap(), []);

@@ -257,7 +257,7 @@ mod tests {
     }
 
     #[test]
-    fn a_free_port_can_be_bound_by_several_workers_and_is_then_taken() {
+    fn several_workers_can_bind_a_free_port_and_it_is_then_taken() {
         let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
         let bind = bind(SocketAddr::from(([127, 0, 0, 1], port)));
         let sockets = bind_all(&bind, 3).unwrap();

@@ -213,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn first_data_is_remembered_for_a_while_and_that_of_another_connection_is_not() {
+    fn passed_up_first_data_is_remembered_by_connection_for_a_while() {
         let about = |isn_client: u32| PassedUp {
             client: Tuple::default(),
             handshake: Handshake {

@@ -179,7 +179,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_line_is_a_prefix_an_address_a_comment_or_a_mistake_with_its_place() {
+    fn list_lines_are_prefixes_or_comments_and_errors_give_the_line() {
         let text = "# from the abuse desk\n192.0.2.0/24\n\n 192.0.2.7 # but not he\n2001:db8::/32\n";
         let all = parse(text).unwrap();
         let shown: Vec<String> = all.iter().map(ToString::to_string).collect();
@@ -213,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn the_longest_prefix_is_decisive_and_of_the_same_the_one_that_allows() {
+    fn the_longest_prefix_decides_and_allow_wins_on_equal_prefixes() {
         let lists = PrefixLists {
             deny: vec!["192.0.2.0/24".parse().unwrap(), "192.0.2.9/32".parse().unwrap()],
             allow: vec!["192.0.2.8/29".parse().unwrap(), "192.0.2.9/32".parse().unwrap()],

@@ -30,7 +30,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_waits_counts_from_the_first_report() {
+    fn waiting_time_counts_from_the_first_unapplied_report() {
         let waiting = ApplyWaiting::default();
         assert_eq!(waiting.elapsed(), Duration::ZERO);
         waiting.begin();

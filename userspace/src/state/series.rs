@@ -219,7 +219,7 @@ clusters:
     }
 
     #[test]
-    fn a_viewer_that_comes_late_gets_the_last_sample_and_each_later_one_once() {
+    fn a_late_viewer_gets_the_last_sample_and_each_later_one_once() {
         let shared = with_hosts();
         let series = Series::default();
         series.sample(&shared);

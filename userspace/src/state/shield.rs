@@ -66,7 +66,7 @@ mod tests {
     }
 
     #[test]
-    fn what_either_table_denies_is_denied_at_guarded_listeners_alone() {
+    fn a_deny_in_either_table_applies_only_to_guarded_listeners() {
         let denied = DeniedSources {
             shared: table(&[
                 ("192.0.2.0/24", Verdict::Deny),

@@ -157,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn who_comes_first_takes_a_group_that_may_be_taken() {
+    fn a_vrrp_reclaim_needs_precedence_and_when_synced_preemption() {
         let ha = section("preemption: when-synced");
         assert!(takes(&ha, "a", "b", "g1") && takes(&ha, "b", "a", "g2"));
         assert!(!takes(&ha, "a", "b", "g2") && !takes(&ha, "b", "a", "g1"));

@@ -133,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn the_last_node_that_tells_of_a_flow_counts_it_and_nothing_is_left_of_one_that_is_gone() {
+    fn a_flow_counts_for_its_last_reporting_node_until_it_ends() {
         let (mut told, peers) = (ToldFlows::default(), [peer("a"), peer("b")]);
         tell(&mut told, &peers[0], 5, 100);
         tell(&mut told, &peers[0], 5, 100);

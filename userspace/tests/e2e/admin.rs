@@ -18,7 +18,7 @@ const ADMIN: &str = "127.0.0.1:8089";
 const CROWD: usize = 1100;
 
 #[lab_test]
-fn a_crowd_at_the_admin_port_takes_nothing_from_traffic_and_is_counted() {
+fn a_crowd_at_the_admin_port_is_counted_and_costs_no_traffic() {
     let lab = Lab::new();
     let _health = servers::healthy(lab.host("east-1"));
     let (_server, hosts) = servers::hand_over(lab.host("east-1"), "[::]:3306");
@@ -90,7 +90,7 @@ fn an_event_stream_outlives_the_time_limits() {
 }
 
 #[lab_test]
-fn a_file_where_the_admin_socket_should_be_stays_and_the_start_says_so() {
+fn a_file_at_the_admin_socket_path_stays_and_the_start_says_so() {
     let lab = Lab::new();
     let config = write_config(&lab, "signalbox.yaml", &config::tcp("", &["east-1"]));
     let path = lab.dir().join("admin.sock");
@@ -106,7 +106,7 @@ fn a_file_where_the_admin_socket_should_be_stays_and_the_start_says_so() {
 }
 
 #[lab_test]
-fn whoever_is_answered_on_the_port_finds_the_socket_and_can_take_over() {
+fn both_admin_sockets_are_open_once_the_admin_port_answers() {
     let lab = Lab::new();
     let config = write_config(&lab, "signalbox.yaml", &config::tcp("", &["east-1"]));
     for start in 0..8 {
@@ -123,7 +123,7 @@ fn whoever_is_answered_on_the_port_finds_the_socket_and_can_take_over() {
 }
 
 #[lab_test]
-fn what_an_operator_reads_is_plain() {
+fn log_fields_status_and_metrics_are_plain_for_operators() {
     let lab = Lab::new();
     let _health = servers::healthy(lab.host("east-1"));
     let web = "  - { name: web, protocol: http, listen: [\"10.1.0.1:80\"] }\nclusters:";

@@ -13,7 +13,7 @@ use lab::{Lab, Router, SOON, Server, Signalbox, config, eventually, http, lab_te
 const HTTP: &str = "10.1.0.1:80";
 
 #[lab_test]
-fn an_answer_is_delivered_although_its_sender_closed_on_an_unread_request() {
+fn an_answer_arrives_although_its_sender_reset_an_unread_upload() {
     let lab = Lab::new();
     // Answers at once and closes with the rest of the upload unread: its kernel sends a reset after the answer.
     let mut answer = vec![0; 60_000];
@@ -65,7 +65,7 @@ fn urgent_data_does_not_stop_a_spliced_flow() {
 }
 
 #[lab_test]
-fn beyond_its_limit_it_accepts_nobody_and_thinks_no_worse_of_its_hosts() {
+fn the_connection_limit_stops_accepts_and_blames_no_host() {
     let lab = Lab::new();
     let _router = Router::start(&lab, "east-1");
     let limit = "limits: { max_connections: 10 }\n";
@@ -91,7 +91,7 @@ fn beyond_its_limit_it_accepts_nobody_and_thinks_no_worse_of_its_hosts() {
 }
 
 #[lab_test]
-fn a_successor_with_other_workers_leaves_no_socket_without_an_acceptor() {
+fn a_successor_with_other_worker_counts_accepts_on_all_sockets() {
     let lab = Lab::new();
     let _router = Router::start(&lab, "east-1");
     for (steering, before, after) in [("bind", "4", "2"), ("bind", "1", "3"), ("sk-lookup", "4", "1")] {

@@ -150,7 +150,7 @@ fn a_gear_that_answers_5xx_goes_out_by_what_its_mappings_say() {
 }
 
 #[lab_test]
-fn a_route_of_the_file_names_an_application_before_it_is_told_of() {
+fn a_route_may_name_an_application_before_any_event_reports_it() {
     let lab = Lab::new();
     let _routers = Router::start_all(&lab, &["east-1", "east-2"]);
     let rest = format!(
@@ -204,7 +204,7 @@ fn names(answer: &Value, list: &str, key: &str) -> Vec<String> {
 }
 
 #[lab_test]
-fn status_and_rotation_by_event_are_obeyed_and_leave_nothing_behind() {
+fn status_and_rotate_events_are_obeyed_and_leave_no_trace() {
     let lab = Lab::new();
     let _routers = Router::start_all(&lab, &["east-1", "east-2"]);
     let fast = body(

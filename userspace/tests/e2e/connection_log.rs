@@ -138,7 +138,7 @@ fn each_end_on_each_tier_has_its_line() {
 }
 
 #[lab_test]
-fn who_is_refused_has_a_line_with_the_reason() {
+fn refused_connections_are_in_the_access_log_with_the_reason() {
     let lab = Lab::new();
     let file = lab.dir().join("connections.log");
     let limits = "limits: { per_source: { concurrent: 2 } }\ntimeouts: { peek_http: 1s }\n";
@@ -182,8 +182,8 @@ fn who_is_refused_has_a_line_with_the_reason() {
 }
 
 #[test]
-fn a_cut_flow_s_line_is_written_by_the_process_that_sees_its_end() {
-    let Some((lab, hosts, door)) = cut::by_http("a_cut_flow_s_line_is_written_by_the_process_that_sees_its_end") else {
+fn the_process_that_sees_a_cut_flow_end_writes_its_access_log() {
+    let Some((lab, hosts, door)) = cut::by_http("the_process_that_sees_a_cut_flow_end_writes_its_access_log") else {
         return;
     };
     let file = lab.dir().join("connections.log");
@@ -259,7 +259,7 @@ fn body(log: &str) -> String {
 }
 
 #[lab_test]
-fn lines_are_drawn_chosen_and_limited_and_what_is_left_out_is_counted() {
+fn access_log_lines_are_sampled_filtered_limited_and_counted() {
     let lab = Lab::new();
     let file = |name: &str| -> PathBuf { lab.dir().join(name) };
     let (_health, sb) = start(&lab, &log_at(&file("limited"), ", max_per_second: 1"));

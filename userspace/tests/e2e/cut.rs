@@ -12,7 +12,7 @@ use lab::tiers::ping;
 use lab::{Router, SOON, Signalbox, config, eventually, http, lab_test, servers};
 
 #[lab_test]
-fn every_kind_of_flow_is_cut_in_both_families_and_shown_with_all_that_is_known_of_it() {
+fn every_kind_of_flow_is_cut_in_both_address_families_and_shown() {
     let lab = cut::lab();
     let hosts = Hosts::start(&lab);
     let (_health, sb) = cut::start(&lab, "");
@@ -182,7 +182,7 @@ fn a_cut_flow_holds_no_descriptor_of_the_process() {
 }
 
 #[lab_test]
-fn what_is_configured_otherwise_stays_on_another_tier_and_says_why() {
+fn listeners_configured_otherwise_use_another_tier_and_show_why() {
     if cut::lenient() {
         return;
     }
@@ -263,7 +263,7 @@ fn pins_stay_after_the_process_and_go_with_detach() {
 }
 
 #[lab_test]
-fn what_cannot_be_cut_works_on_another_tier_with_the_reason_shown() {
+fn flows_that_cannot_be_cut_use_another_tier_and_show_why() {
     if cut::lenient() {
         return;
     }

@@ -54,7 +54,7 @@ mod share_4 {
 
     /// Sequence numbers wrap: the positions of both ends stay known, beyond 2 GiB and beyond 4.
     #[lab_test]
-    fn five_gibibytes_each_way_are_counted_and_the_flow_is_seen_to_end() {
+    fn five_gibibytes_each_way_are_counted_and_the_end_is_seen() {
         if cut::lenient() {
             return;
         }
@@ -105,7 +105,7 @@ mod share_4 {
 }
 
 #[lab_test]
-fn a_large_transfer_both_ways_at_once_passes_whole_and_is_counted() {
+fn a_large_transfer_both_ways_arrives_whole_and_is_counted() {
     let lab = cut::lab();
     let _servers = transfers::servers(&lab);
     let (_health, sb) = cut::start(&lab, "");

@@ -25,7 +25,7 @@ fn filters(lab: &CutLab) -> Vec<String> {
 }
 
 #[lab_test]
-fn filters_carry_outlive_the_process_are_replaced_under_way_and_go() {
+fn clsact_filters_survive_kill_and_takeover_and_go_on_detach() {
     if cut::lenient() {
         return;
     }

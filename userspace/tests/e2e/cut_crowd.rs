@@ -78,8 +78,8 @@ mod share_4 {
 
     /// Some find no free port, and userspace connects them.
     #[test]
-    fn a_hundred_thousand_flows_that_the_kernel_routes_idle_and_then_all_answer() {
-        if privileged("a_hundred_thousand_flows_that_the_kernel_routes_idle_and_then_all_answer") && !cut::lenient() {
+    fn a_hundred_thousand_kernel_routed_flows_idle_and_then_answer() {
+        if privileged("a_hundred_thousand_kernel_routed_flows_idle_and_then_answer") && !cut::lenient() {
             idle_and_answer(&PEEKED, |sb, all| {
                 let delivered = kernel_peek::exits(sb, "delivered") as usize;
                 println!("{delivered} of {all} were routed in the kernel");

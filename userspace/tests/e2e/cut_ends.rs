@@ -211,7 +211,7 @@ fn a_connection_without_a_byte_ends_as_it_began() {
 }
 
 #[lab_test]
-fn a_client_that_is_gone_before_its_host_answers_is_gone_for_the_host_too() {
+fn a_client_gone_before_its_host_answers_is_gone_for_the_host() {
     let lab = cut::lab();
     let hosts = Hosts::start(&lab);
     let (_health, sb) = cut::start(&lab, "");
@@ -347,7 +347,7 @@ fn connect_from_port(lab: &Lab, to: &str, port: u16) -> std::io::Result<TcpStrea
 }
 
 #[lab_test]
-fn a_reader_that_pauses_stops_its_sender_and_then_gets_every_byte() {
+fn a_paused_reader_stops_its_sender_and_then_gets_every_byte() {
     let lab = cut::lab();
     let hosts = Hosts::start(&lab);
     let (_health, sb) = cut::start(&lab, "");

@@ -159,7 +159,7 @@ fn a_successor_knows_each_flow_as_well_as_its_predecessor_did() {
 }
 
 #[lab_test]
-fn a_flow_that_ended_while_nobody_was_there_is_not_there_for_ever() {
+fn a_flow_that_ended_while_no_process_ran_does_not_stay_forever() {
     if cut::lenient() {
         return;
     }
@@ -348,7 +348,7 @@ fn a_takeover_refuses_nobody_and_disturbs_no_flow() {
 }
 
 #[lab_test]
-fn a_namespace_that_is_gone_leaves_nothing_to_the_next_of_its_number() {
+fn a_removed_namespace_leaves_nothing_to_the_next_of_its_number() {
     if cut::lenient() {
         return;
     }
@@ -370,8 +370,8 @@ fn a_namespace_that_is_gone_leaves_nothing_to_the_next_of_its_number() {
 
 /// The successor has counted the flows that it found, and releases no counts of those that its predecessor cut later.
 #[test]
-fn a_flow_that_a_predecessor_cuts_after_a_takeover_is_no_debt_of_its_successor() {
-    let test = "a_flow_that_a_predecessor_cuts_after_a_takeover_is_no_debt_of_its_successor";
+fn a_flow_cut_by_a_predecessor_after_takeover_is_not_uncounted() {
+    let test = "a_flow_cut_by_a_predecessor_after_takeover_is_not_uncounted";
     if !privileged(test) || cut::lenient() {
         return;
     }

@@ -11,7 +11,7 @@ use lab::tiers::ping;
 use lab::{SOON, eventually, lab_test, servers};
 
 #[lab_test]
-fn what_finds_no_place_in_the_table_works_on_another_tier_and_says_so() {
+fn flows_beyond_the_table_size_use_another_tier_and_say_so() {
     if cut::lenient() {
         return;
     }
@@ -110,7 +110,7 @@ fn cut_flows_count_among_the_connections_of_a_source_and_in_all() {
 }
 
 #[lab_test]
-fn a_host_that_leaves_the_configuration_keeps_its_flows_until_they_end() {
+fn a_host_removed_from_the_configuration_keeps_its_flows() {
     let lab = cut::lab();
     let hosts = Hosts::start(&lab);
     let (_health, sb) = cut::start(&lab, "");

@@ -67,7 +67,7 @@ fn flows_to_hosts_with_narrow_links_are_cut() {
 }
 
 #[lab_test]
-fn connections_to_hosts_with_narrow_links_are_routed_in_the_kernel() {
+fn connections_to_small_mtu_hosts_are_routed_in_the_kernel() {
     if cut::lenient() {
         return;
     }

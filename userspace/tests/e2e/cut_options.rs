@@ -87,7 +87,7 @@ mod share_4 {
     }
 
     #[lab_test]
-    fn timestamps_sack_and_window_scaling_in_every_combination_on_bad_links() {
+    fn every_mix_of_tcp_options_works_on_bad_links() {
         let lab = cut::lab();
         let _servers = transfers::servers(&lab);
         let (_health, sb) = cut::start(&lab, "");

@@ -59,7 +59,7 @@ impl Behind {
 }
 
 #[lab_test]
-fn a_narrower_way_behind_either_leg_is_told_to_the_sender_on_the_other() {
+fn a_smaller_mtu_on_either_leg_is_reported_to_the_other_end() {
     let lab = cut::lab();
     let far = Behind::new(&lab, &lab.client, 4, ("10.1.0.2", "fd00:1::2"));
     let deep = Behind::new(&lab, lab.host("east-1"), 5, ("10.2.0.2", "fd00:2::2"));

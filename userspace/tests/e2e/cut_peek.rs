@@ -108,7 +108,7 @@ fn a_hello_in_many_segments_and_records() {
 }
 
 #[lab_test]
-fn a_quarter_of_a_mebibyte_right_behind_the_first_bytes_before_the_host_has_said_a_word() {
+fn early_data_of_256_kib_arrives_before_the_host_has_answered() {
     let lab = cut::lab();
     let hosts = Hosts::start(&lab);
     let (_health, sb) = cut::start(&lab, "");
@@ -176,7 +176,7 @@ fn a_server_may_speak_first() {
 
 /// The balancer's sockets have nothing to deliver, and are closed by the time that the host repeats its SYN-ACK.
 #[lab_test]
-fn a_server_that_speaks_first_is_heard_though_the_last_packet_of_its_handshake_was_lost() {
+fn a_greeting_arrives_though_the_handshakes_last_ack_was_lost() {
     let lab = cut::lab();
     let greeting = noise(9, 5000);
     let _servers = ["east-1", "west-1"].map(|host| {

@@ -74,7 +74,7 @@ fn uploads_while_it_does_not_read(from: &TcpStream, to: &TcpStream, case: &str) 
 }
 
 #[lab_test]
-fn who_does_not_read_can_send_whatever_the_buffers_of_the_three_are() {
+fn a_peer_that_does_not_read_can_still_send_with_any_buffers() {
     if cut::lenient() {
         return;
     }
@@ -109,7 +109,7 @@ fn who_does_not_read_can_send_whatever_the_buffers_of_the_three_are() {
 
 /// A socket whose buffer is smaller than a unit of the balancer's own scale.
 #[lab_test]
-fn a_client_with_a_tiny_buffer_is_served_as_fast_as_by_a_host_itself() {
+fn a_client_with_a_tiny_buffer_is_served_as_fast_as_directly() {
     if cut::lenient() {
         return;
     }

@@ -48,8 +48,8 @@ pub(crate) fn wait_up(lab: &Lab, server: &Proc) {
 }
 
 #[test]
-fn what_one_balancer_is_told_both_know_and_without_etcd_both_go_on() {
-    const NAME: &str = "what_one_balancer_is_told_both_know_and_without_etcd_both_go_on";
+fn balancers_share_settings_by_etcd_and_go_on_without_it() {
+    const NAME: &str = "balancers_share_settings_by_etcd_and_go_on_without_it";
     if !privileged(NAME) || !available(NAME) {
         return;
     }

@@ -16,7 +16,7 @@ fn body() -> String {
 }
 
 #[lab_test]
-fn explain_says_whether_a_client_s_connection_would_be_cut_and_why_not() {
+fn explain_says_whether_a_connection_would_be_cut_and_why_not() {
     let lab = Lab::new();
     let _router = Router::start(&lab, "east-1");
     let sb = Signalbox::start(&lab, &body());

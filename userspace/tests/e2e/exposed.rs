@@ -131,7 +131,7 @@ fn an_endpoint_gets_nothing_before_its_port_is_known() {
 }
 
 #[lab_test]
-fn an_applications_port_stays_while_its_endpoints_come_and_go_and_over_a_kill() {
+fn an_applications_port_survives_endpoint_changes_and_a_kill() {
     let lab = Lab::new();
     let _greeters = greeters(&lab);
     let body = rules(
@@ -305,7 +305,7 @@ fn balancers_that_share_a_table_give_the_same_ports() {
 }
 
 #[lab_test]
-fn who_finds_no_port_is_shown_and_costs_nobody_else_anything() {
+fn an_application_without_a_port_is_shown_and_harms_no_other() {
     let lab = Lab::new();
     let _greeters = greeters(&lab);
     let body = |expose: &str, services: &str| {

@@ -76,8 +76,8 @@ fn a_route_s_figures_are_right_on_every_tier() {
 }
 
 #[test]
-fn cut_flows_count_once_for_their_route_whoever_looks_after_them() {
-    let Some((lab, hosts, door)) = cut::by_http("cut_flows_count_once_for_their_route_whoever_looks_after_them") else {
+fn cut_flows_count_once_for_their_route_across_a_restart() {
+    let Some((lab, hosts, door)) = cut::by_http("cut_flows_count_once_for_their_route_across_a_restart") else {
         return;
     };
     let first = door.first.len() as u64;

@@ -14,7 +14,7 @@ fn body(clusters: &[String]) -> String {
 }
 
 #[lab_test]
-fn a_router_that_hangs_is_out_by_default_though_the_kernel_accepts_for_it() {
+fn a_hung_router_is_unhealthy_by_default_despite_open_ports() {
     let lab = Lab::new();
     let routers = Router::start_all(&lab, &["east-1", "east-2"]);
     let _bare = servers::echo(lab.host("west-2"), "[::]:443");
@@ -130,7 +130,7 @@ fn the_query_of_a_check_is_shown_nowhere() {
 
 /// A copied line makes a balancer its own host: each connection would come back as another one, up to the limit.
 #[lab_test]
-fn a_host_that_is_a_listener_of_the_balancer_gets_no_connections() {
+fn a_host_that_is_an_own_listener_gets_no_connections() {
     let lab = Lab::new();
     let _router = Router::start(&lab, "east-1");
     let own =

@@ -103,7 +103,7 @@ fn source(sb: &Signalbox, name: &str) -> Value {
 }
 
 #[lab_test]
-fn an_application_moves_from_a_watched_cluster_to_one_with_an_agent_and_no_call_fails() {
+fn an_app_moves_to_a_cluster_with_an_agent_and_no_call_fails() {
     let lab = cut::lab();
     let mut routers = Router::start_all(&lab, &["east-1", "east-2", "west-2"]);
     // The balancer reaches the API server of east; west's only its own agent does.
@@ -274,7 +274,7 @@ fn an_application_moves_from_a_watched_cluster_to_one_with_an_agent_and_no_call_
 }
 
 #[lab_test]
-fn a_balancer_is_not_ready_before_its_clusters_are_read_or_some_time_has_passed() {
+fn readiness_waits_for_the_first_cluster_read_or_a_timeout() {
     let lab = cut::lab();
     let east = Cluster::start(&lab.lb);
     east.put_routers(&["east-1"]);

@@ -9,7 +9,7 @@ use crate::lab::{Router, SOON, Signalbox, config, cut, eventually, http, lab_tes
 const HTTP: &str = "10.1.0.1:80";
 
 #[lab_test]
-fn a_name_goes_to_the_hosts_of_its_shard_and_moves_with_its_route() {
+fn a_name_goes_to_its_shards_hosts_and_moves_with_its_route() {
     let lab = cut::lab();
     let _routers = Router::start_all(&lab, &["east-1", "east-2"]);
     let east = Cluster::start(&lab.lb);

@@ -130,7 +130,7 @@ fn connections_and_datagrams_reach_all_hosts_and_come_back() {
 }
 
 #[lab_test]
-fn flows_stay_while_hosts_come_and_go_and_a_drained_hosts_end_in_time() {
+fn flows_survive_host_changes_and_a_drained_hosts_end_in_time() {
     let (lab, mut hosts, sb) = start();
     let flows: Vec<(TcpStream, String)> = (0..40).map(|_| connect(&lab, "10.1.0.1:3306")).collect();
     for (stream, _) in &flows {
@@ -185,7 +185,7 @@ fn flows_stay_while_hosts_come_and_go_and_a_drained_hosts_end_in_time() {
 }
 
 #[lab_test]
-fn flows_and_new_connections_go_on_while_signalbox_is_dead_and_after_it_is_back() {
+fn old_and_new_flows_work_while_signalbox_is_down_and_after() {
     let (lab, _hosts, mut sb) = start();
     let flows: Vec<(TcpStream, String)> = (0..30).map(|_| connect(&lab, "[fd00:1::1]:3306")).collect();
     sb.kill9();
@@ -372,7 +372,7 @@ fn answered_directly(mode: &str) {
 }
 
 #[lab_test]
-fn hosts_answer_by_themselves_what_reaches_them_by_their_ethernet_address() {
+fn hosts_answer_clients_directly_in_dsr_l2_mode() {
     answered_directly("dsr-l2");
 }
 

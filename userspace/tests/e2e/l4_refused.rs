@@ -77,7 +77,7 @@ fn a_service_without_hosts_refuses_as_a_closed_port_does() {
 
 /// The kernel gives such ports to resolvers, to health checks, to every program that connects.
 #[lab_test]
-fn answers_to_the_balancers_own_connections_are_not_the_services() {
+fn answers_to_the_balancers_own_connections_are_not_a_services() {
     let lab = Lab::new();
     let _host = greeter(lab.host("east-1"), "[::]:3306", "east-1");
     let _answerer = Answerer::start(lab.host("east-1"), "[::]:50003", "east-1");

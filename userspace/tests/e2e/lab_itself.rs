@@ -68,7 +68,7 @@ fn curl_sees_the_certificate_of_the_router_host_and_http2() {
 }
 
 #[lab_test]
-fn an_exchange_is_exact_both_ways_at_once_and_a_wrong_byte_is_noticed() {
+fn an_exchange_is_exact_both_ways_and_notices_a_wrong_byte() {
     let lab = Lab::new();
     let _server = exchange::server(lab.host("east-1"), "[::]:3306");
     for (seed, size) in [0, 1, 1024, 64 << 10, 5 << 20].into_iter().enumerate() {
@@ -227,7 +227,7 @@ fn nothing_is_left_of_a_lab() {
 }
 
 #[lab_test]
-fn what_a_killed_run_left_is_removed_and_what_a_running_one_has_is_not() {
+fn leftovers_of_killed_runs_are_removed_and_of_live_ones_kept() {
     let sleep = || Command::new("sleep").arg("1000").spawn().unwrap();
     let (mut running, mut killed) = (sleep(), sleep());
     // A kind of this test's own: the prefix with which other labs begin is theirs.

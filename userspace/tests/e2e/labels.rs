@@ -101,7 +101,7 @@ fn refused(sb: &Signalbox, words: &[&str]) -> String {
 }
 
 #[lab_test]
-fn names_are_selected_by_the_labels_of_their_claims_and_weighed_together() {
+fn names_are_selected_by_claim_labels_and_weighted_together() {
     let lab = Lab::new();
     let east = Cluster::start(&lab.lb);
     fill(&east);

@@ -126,7 +126,7 @@ fn an_application_moves_to_a_new_cluster_and_no_call_fails() {
 }
 
 #[lab_test]
-fn what_was_told_survives_a_kill_and_a_bad_body_changes_nothing() {
+fn learned_routes_survive_a_kill_and_bad_bodies_change_nothing() {
     let lab = cut::lab();
     let _routers = Router::start_all(&lab, &["east-1", "west-2"]);
     let text = body("", "routes:\n  - { host: mine.test, clusters: { west: 1 } }\n");
@@ -374,7 +374,7 @@ mod share_4 {
 
     /// Ten thousand routes, a thousand changes a second, while traffic runs.
     #[lab_test]
-    fn routes_change_a_thousand_times_a_second_and_traffic_does_not_notice() {
+    fn a_thousand_route_changes_a_second_do_not_disturb_traffic() {
         let lab = cut::lab();
         let _routers = Router::start_all(&lab, &["east-1", "east-2"]);
         let sb = Signalbox::start(&lab, &body("", ""));

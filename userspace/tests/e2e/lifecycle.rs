@@ -40,7 +40,7 @@ pub(crate) fn status_pid(sb: &Signalbox) -> Option<u64> {
 }
 
 #[lab_test]
-fn a_port_that_is_taken_stops_the_start_and_the_message_names_the_taker() {
+fn a_taken_port_stops_the_start_and_the_message_names_its_owner() {
     let lab = Lab::new();
     let file = lab.dir().join("taker.cfg");
     let text = "defaults\n mode http\n timeout client 9s\nfrontend taker\n bind 10.1.0.1:443\n";
@@ -119,7 +119,7 @@ fn sigterm_lets_a_slow_transfer_finish_and_takes_nothing_new() {
 }
 
 #[lab_test]
-fn a_second_sigterm_ends_at_once_and_so_does_the_end_of_patience() {
+fn a_second_sigterm_or_the_shutdown_timeout_ends_at_once() {
     let lab = Lab::new();
     let _health = servers::healthy(lab.host("east-1"));
     let (_server, backends) = servers::hand_over(lab.host("east-1"), "[::]:3306");
@@ -150,7 +150,7 @@ fn a_second_sigterm_ends_at_once_and_so_does_the_end_of_patience() {
 }
 
 #[lab_test]
-fn a_successor_takes_over_under_continuous_connections_and_old_flows_finish() {
+fn a_successor_takes_over_under_load_and_old_flows_finish() {
     let lab = Lab::new();
     let _router = Router::start(&lab, "east-1");
     let mut old = Signalbox::start(&lab, &format!("{HELD}{}", web()));
@@ -323,7 +323,7 @@ fn thread(pid: u32, name: &str) -> libc::pid_t {
 }
 
 #[lab_test]
-fn connections_never_wait_for_a_worker_that_is_busy_while_another_is_free() {
+fn connections_never_wait_for_a_busy_worker_if_another_is_free() {
     for steering in ["auto", "bind"] {
         let lab = Lab::new();
         let _router = Router::start(&lab, "east-1");

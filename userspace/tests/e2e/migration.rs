@@ -77,7 +77,7 @@ fn home_of_a_tester(lab: &Lab) -> String {
 }
 
 #[lab_test]
-fn an_application_moves_in_steps_that_an_operator_takes_and_no_request_fails() {
+fn an_app_moves_in_operator_steps_and_no_request_fails() {
     let lab = cut::lab();
     let mut routers = Router::start_all(&lab, &["east-1", "west-1"]);
     let mut sb = Signalbox::start(&lab, &body("first"));
@@ -180,7 +180,7 @@ fn an_application_moves_in_steps_that_an_operator_takes_and_no_request_fails() {
 }
 
 #[lab_test]
-fn who_types_anothers_host_name_on_another_cluster_gets_nothing_until_an_operator_allows_it() {
+fn a_rival_claim_to_a_host_name_gets_nothing_until_allowed() {
     let lab = cut::lab();
     let mut routers = Router::start_all(&lab, &["east-1", "west-1"]);
     let mut sb = Signalbox::start(&lab, &body("first"));

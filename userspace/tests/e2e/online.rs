@@ -35,7 +35,7 @@ fn keep(stream: &TcpStream) -> String {
 }
 
 #[lab_test]
-fn fifty_swaps_of_the_configuration_under_two_thousand_connections_and_none_fails() {
+fn fifty_config_swaps_under_two_thousand_connections_fail_none() {
     let one = route("east: 10, west: 80");
     // The other has fewer hosts, another listener, other weights and one more route.
     let east = config::cluster("east", &["balance: round-robin"], &EAST[..2]);
@@ -105,7 +105,7 @@ fn fifty_swaps_of_the_configuration_under_two_thousand_connections_and_none_fail
 }
 
 #[lab_test]
-fn a_file_with_five_mistakes_is_refused_whole_and_each_is_named_with_its_place() {
+fn a_file_with_five_mistakes_is_refused_and_each_is_located() {
     let good = route("east: 1");
     let (lab, _routers, sb) = start(&good);
     let bad = "listeners:
@@ -169,7 +169,7 @@ routes:
 }
 
 #[lab_test]
-fn a_changed_file_is_noticed_by_itself_and_so_is_a_swapped_config_map() {
+fn a_changed_file_or_swapped_config_map_is_noticed_by_itself() {
     let lab = Lab::new();
     let _routers = Router::start_all(&lab, &["east-1", "west-1"]);
     let body = |cluster: &str| {
@@ -209,7 +209,7 @@ fn a_changed_file_is_noticed_by_itself_and_so_is_a_swapped_config_map() {
 
 /// The file is watched, too: a text that was read on request is no news to the watch.
 #[lab_test]
-fn what_the_api_puts_in_place_after_a_reload_is_not_undone_by_the_watch() {
+fn a_config_put_by_api_after_a_reload_outlasts_the_file_watch() {
     let (_lab, _routers, sb) = start(&route("east: 1"));
     let weight = || sb.json("/api/v1/routes")["routes"][0]["clusters"][0]["weight"].clone();
     let set = |weight: u32| {
@@ -308,7 +308,7 @@ fn an_added_address_works_at_once_and_a_removed_one_refuses() {
 }
 
 #[lab_test]
-fn a_host_that_refuses_is_passed_over_and_set_aside_after_three_times() {
+fn a_refusing_host_is_skipped_and_ejected_after_three_failures() {
     let lab = Lab::new();
     // The host's check is good, but its port refuses: only real connections find out.
     let _liar = lab::servers::healthy(lab.host("east-1"));

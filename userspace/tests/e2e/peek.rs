@@ -60,7 +60,7 @@ fn cut(mut stream: &TcpStream) -> Vec<u8> {
 }
 
 #[lab_test]
-fn a_post_quantum_client_hello_arrives_byte_exact_however_it_is_cut() {
+fn a_post_quantum_client_hello_arrives_exact_however_split() {
     let lab = Lab::new();
     let (recorder, _servers) = recording(&lab, &["east-1", "west-1"]);
     let body = config_of(
@@ -126,7 +126,7 @@ fn http2_with_prior_knowledge_is_routed_by_its_authority() {
 }
 
 #[lab_test]
-fn a_request_arrives_byte_exact_and_its_absolute_form_beats_its_host_header() {
+fn a_request_arrives_exact_and_an_absolute_form_overrides_host() {
     let lab = Lab::new();
     let (recorder, _servers) = recording(&lab, &["east-1", "west-1"]);
     let body = config_of(
@@ -164,7 +164,7 @@ fn a_request_arrives_byte_exact_and_its_absolute_form_beats_its_host_header() {
 }
 
 #[lab_test]
-fn an_exact_name_beats_a_wildcard_and_the_longer_wildcard_the_shorter() {
+fn an_exact_name_beats_a_wildcard_and_a_longer_one_a_shorter() {
     let lab = Lab::new();
     let hosts = ["east-1", "east-2", "west-2"];
     let _routers = Router::start_all(&lab, &hosts);
@@ -190,7 +190,7 @@ fn an_exact_name_beats_a_wildcard_and_the_longer_wildcard_the_shorter() {
 
 /// The refusals, in the words of each protocol.
 #[lab_test]
-fn what_cannot_be_routed_is_refused_in_the_words_of_its_protocol() {
+fn unroutable_connections_are_refused_in_their_own_protocol() {
     let lab = Lab::new();
     let _router = Router::start(&lab, "east-1");
     // West-2 runs no server: its route exists and leads nowhere.
@@ -289,7 +289,7 @@ fn a_client_that_dawdles_is_told_408_or_cut() {
 }
 
 #[lab_test]
-fn garbage_on_every_listener_is_refused_and_counted_while_good_clients_are_served() {
+fn garbage_is_refused_and_counted_while_good_clients_are_served() {
     let lab = Lab::new();
     let _router = Router::start(&lab, "east-1");
     let sb = Signalbox::start(&lab, &config_of("", &["east-1"], &[("a.test", "east-1")]));

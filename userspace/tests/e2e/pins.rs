@@ -82,7 +82,7 @@ fn pins_go_with_their_namespace_and_never_before() {
 }
 
 #[lab_test]
-fn a_pin_of_another_kind_is_named_with_the_remedy_and_detach_leaves_what_is_foreign() {
+fn a_pin_of_another_kind_is_named_and_detach_spares_alien_pins() {
     let (lab, pins) = killed();
     let dir = &pins[0];
     for (from, to) in [("CUT_FLOWS", "swap"), ("CUT_CT", "CUT_FLOWS"), ("swap", "CUT_CT")] {

@@ -84,8 +84,8 @@ impl<'l> Prometheus<'l> {
 }
 
 #[test]
-fn alerts_are_silent_while_signalbox_lives_and_one_fires_when_it_is_killed() {
-    let name = "alerts_are_silent_while_signalbox_lives_and_one_fires_when_it_is_killed";
+fn alerts_are_silent_until_one_fires_when_signalbox_is_killed() {
+    let name = "alerts_are_silent_until_one_fires_when_signalbox_is_killed";
     if !privileged(name) || !available(name, &[("prometheus", "prometheus")]) {
         return;
     }

@@ -48,7 +48,7 @@ fn missing(sb: &Signalbox) -> Vec<(String, bool)> {
 }
 
 #[lab_test]
-fn a_shield_that_cannot_be_had_makes_unready_and_nobody_is_told_that_he_denied_somebody() {
+fn a_refused_shield_means_unready_and_no_deny_claims_success() {
     let lab = Lab::new();
     lab.set_env("SIGNALBOX_LOG", "debug");
     let _server = greeter(lab.host("east-1"), "[::]:3306", "east-1");
@@ -135,7 +135,7 @@ fn the_drivers_program_takes_nothing_along() {
 }
 
 #[lab_test]
-fn the_shield_is_there_without_services_and_services_without_the_shield() {
+fn the_shield_works_without_services_and_services_without_it() {
     for refused in ["services", "shield"] {
         let lab = Lab::new();
         let _server = greeter(lab.host("east-1"), "[::]:3306", "east-1");
@@ -161,7 +161,7 @@ fn the_shield_is_there_without_services_and_services_without_the_shield() {
 }
 
 #[lab_test]
-fn another_configuration_gets_the_part_of_the_programs_that_it_needs() {
+fn a_reload_loads_the_program_parts_that_the_new_config_needs() {
     let lab = Lab::new();
     let _server = greeter(lab.host("east-1"), "[::]:3306", "east-1");
     let shielded = body("shield: { deny: [10.1.0.3] }", false);
@@ -209,7 +209,7 @@ fn cut_through_is_there_for_ipv4_where_only_that_is_taken() {
 }
 
 #[lab_test]
-fn a_kernel_peek_that_the_kernel_refuses_is_warned_of_though_nobody_demands_it() {
+fn a_refused_kernel_peek_is_warned_about_though_not_required() {
     if cut::lenient() || peeks_in_userspace() {
         return;
     }

@@ -58,7 +58,7 @@ fn is_reset(mut stream: &TcpStream) -> bool {
 }
 
 #[lab_test]
-fn an_ordinary_user_with_the_documented_capabilities_has_everything() {
+fn an_ordinary_user_with_documented_capabilities_has_everything() {
     let lab = lab();
     let hosts = Hosts::start(&lab);
     let _greeter = greeter(lab.host("east-1"), "[::]:5432", "east-1");
@@ -117,7 +117,7 @@ fn an_ordinary_user_with_the_documented_capabilities_has_everything() {
 }
 
 #[lab_test]
-fn a_missing_capability_is_named_with_what_follows_by_the_start_by_readyz_and_by_doctor() {
+fn start_readyz_and_doctor_name_a_missing_capability_and_effect() {
     for (missing, lines) in [
         (
             "CAP_NET_RAW",
@@ -173,7 +173,7 @@ fn a_missing_capability_is_named_with_what_follows_by_the_start_by_readyz_and_by
 }
 
 #[lab_test]
-fn a_directory_of_pins_that_is_another_users_is_told_of_with_the_remedy() {
+fn a_pin_directory_of_another_user_is_reported_with_the_remedy() {
     let lab = lab();
     let _health = ["east-1", "west-1"].map(|host| servers::healthy(lab.host(host)));
     let capabilities = capabilities("");

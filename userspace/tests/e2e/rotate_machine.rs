@@ -43,7 +43,7 @@ fn share_of_twin(sb: &Signalbox) -> f64 {
 }
 
 #[lab_test]
-fn a_machine_is_out_in_every_cluster_and_so_is_a_host_learnt_later_until_it_is_taken_in() {
+fn a_rotated_machine_is_out_everywhere_and_for_later_hosts_too() {
     let lab = Lab::new();
     let _routers = Router::start_all(&lab, &["east-1", "east-2"]);
     let mut sb = Signalbox::start(&lab, &body());
@@ -94,7 +94,7 @@ fn a_machine_is_out_in_every_cluster_and_so_is_a_host_learnt_later_until_it_is_t
 }
 
 #[lab_test]
-fn a_machine_that_nobody_knows_and_a_reason_that_is_none_are_refused() {
+fn rotating_an_unknown_machine_or_with_a_bad_reason_is_refused() {
     let lab = Lab::new();
     let _routers = Router::start_all(&lab, &["east-1", "east-2"]);
     let sb = Signalbox::start(&lab, &body());

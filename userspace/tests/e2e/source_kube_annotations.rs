@@ -60,7 +60,7 @@ fn explained(sb: &Signalbox, words: &[&str]) -> String {
 }
 
 #[lab_test]
-fn a_list_of_addresses_holds_for_connections_which_are_cut_as_before() {
+fn an_ip_allowlist_applies_to_connections_which_are_still_cut() {
     let lab = cut::lab();
     let _east = WebHost::start(&lab, "east-1");
     let cluster = Cluster::start(&lab.lb);
@@ -120,7 +120,7 @@ fn a_list_of_addresses_holds_for_connections_which_are_cut_as_before() {
 }
 
 #[lab_test]
-fn clients_have_so_many_connections_and_requests_as_the_annotations_say() {
+fn annotations_limit_a_clients_connections_and_requests() {
     let lab = cut::lab();
     let _east = WebHost::start(&lab, "east-1");
     let cluster = Cluster::start(&lab.lb);
@@ -328,7 +328,7 @@ fn text_of(cluster: &Cluster) -> String {
 }
 
 #[lab_test]
-fn plain_http_is_sent_to_https_or_refused_as_a_route_says_where_there_is_no_router() {
+fn routes_redirect_or_refuse_plain_http_if_there_is_no_router() {
     let lab = Lab::new();
     let east = WebHost::start(&lab, "east-1");
     let cluster = Cluster::start(&lab.lb);

@@ -23,7 +23,7 @@ fn all_watches(api: &Api) -> usize {
 }
 
 #[tokio::test]
-async fn what_has_gone_wrong_unseen_ends_with_the_next_list() {
+async fn a_change_that_no_watch_reports_is_found_by_the_next_list() {
     let (api, _server) = Api::start().await;
     fill(&api);
     let mut settings = settings(&api);
@@ -119,7 +119,7 @@ async fn the_first_change_is_told_at_once_and_what_follows_together() {
 }
 
 #[tokio::test]
-async fn an_excused_refusal_that_comes_last_leaves_the_source_in_touch() {
+async fn a_final_excused_refusal_leaves_the_source_connected() {
     let (api, _server) = Api::start().await;
     fill(&api);
     api.change(|store| {

@@ -47,7 +47,7 @@ fn left_out(watching: &Watching, host: &str, reason: &str) {
 }
 
 #[tokio::test]
-async fn each_shard_has_its_own_routes_and_hosts_and_a_route_that_moves_follows() {
+async fn each_shard_has_its_own_routes_and_follows_a_route_that_moves() {
     let (api, _server) = Api::start().await;
     let shards = shards(&api);
     api.change(|store| {
@@ -164,7 +164,7 @@ async fn where_namespaces_may_not_be_read_the_routers_word_is_enough() {
 }
 
 #[tokio::test]
-async fn ingresses_of_other_classes_are_left_out_and_the_default_class_is_followed() {
+async fn ingresses_of_other_classes_are_ignored_and_defaults_followed() {
     let (api, _server) = Api::start().await;
     let [mut settings, _] = shards(&api);
     settings.source.shard.router_names.clear();
@@ -215,7 +215,7 @@ async fn ingresses_of_other_classes_are_left_out_and_the_default_class_is_follow
 }
 
 #[tokio::test]
-async fn routes_of_the_gateway_api_follow_their_gateways_and_listeners() {
+async fn gateway_api_routes_follow_their_gateways_and_listeners() {
     let (api, _server) = Api::start().await;
     let [mut settings, _] = shards(&api);
     settings.source.wildcards = true;

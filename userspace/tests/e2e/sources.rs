@@ -131,7 +131,7 @@ fn v2(client: &str) -> Vec<u8> {
 }
 
 #[lab_test]
-fn a_trusted_proxy_speaks_for_its_clients_and_the_host_sees_them() {
+fn a_trusted_proxys_header_gives_the_client_address_to_the_host() {
     let (lab, _router, sb) = start_proxied();
     let v1 = b"PROXY TCP4 203.0.113.7 10.1.0.1 5555 80\r\n".to_vec();
     let v1_6 = b"PROXY TCP6 2001:db8::7 fd00:1::1 5555 80\r\n".to_vec();

@@ -41,7 +41,7 @@ fn start(lab: &Lab, manager: &ServiceManager) -> Signalbox {
 }
 
 #[lab_test]
-fn a_running_process_starts_its_successor_and_no_connection_is_refused() {
+fn a_running_process_starts_its_successor_and_refuses_no_client() {
     let lab = Lab::new();
     let _router = Router::start(&lab, "east-1");
     let manager = ServiceManager::new(&lab);

@@ -38,7 +38,7 @@ fn start(body: &str) -> (Lab, Vec<Router>, Signalbox) {
 }
 
 #[lab_test]
-fn case_01_every_application_with_a_route_answers_by_http_and_by_https() {
+fn case_01_every_routed_application_answers_by_http_and_https() {
     let (lab, _routers, _sb) = start(&all_apps());
     for (name, cluster) in apps() {
         let plain = http::curl(&lab, "10.1.0.1", &[&format!("http://{name}/")]);
@@ -74,7 +74,7 @@ fn case_02_the_http_listener_answers_on_ipv4_and_ipv6() {
 }
 
 #[lab_test]
-fn case_03_the_https_listener_answers_on_ipv4_and_ipv6_without_decrypting() {
+fn case_03_https_answers_on_ipv4_and_ipv6_without_decryption() {
     let (lab, _routers, _sb) = start(&all_apps());
     for address in ["10.1.0.1", "[fd00:1::1]"] {
         for version in ["--http1.1", "--http2"] {
@@ -87,7 +87,7 @@ fn case_03_the_https_listener_answers_on_ipv4_and_ipv6_without_decrypting() {
 }
 
 #[lab_test]
-fn case_04_a_stopped_haproxy_is_unhealthy_within_one_interval_and_gets_no_traffic() {
+fn case_04_a_stopped_haproxy_gets_no_traffic_after_one_interval() {
     let lab = Lab::new();
     let mut routers = Router::start_all(&lab, &EAST[..2]);
     let health = "health: { http: { port: 1936, path: /healthz }, interval: 5s, timeout: 2s, rise: 1, fall: 1 }";
@@ -123,7 +123,7 @@ fn case_04_a_stopped_haproxy_is_unhealthy_within_one_interval_and_gets_no_traffi
 }
 
 #[lab_test]
-fn case_05_the_eleventh_connection_goes_to_the_host_with_the_least() {
+fn case_05_the_eleventh_connection_goes_to_the_least_loaded() {
     let (lab, _routers, sb) = start(&all_apps());
     let mut held: BTreeMap<String, Vec<_>> = BTreeMap::new();
     for _ in 0..10 {
@@ -151,7 +151,7 @@ fn case_05_the_eleventh_connection_goes_to_the_host_with_the_least() {
 /// "The overhead has to be less than 10 %" is judged by `cargo xtask bench`, beside HAProxy and nginx on a machine that
 /// does nothing else. Here only: nothing fails under the thesis' load.
 #[lab_test]
-fn case_06_a_thousand_requests_on_one_connection_and_a_thousand_on_their_own_all_succeed() {
+fn case_06_requests_succeed_on_one_or_a_thousand_connections() {
     let (lab, _routers, _sb) = start(&all_apps());
     let stream = lab.client.connect(HTTP);
     for i in 0..1000 {
@@ -188,7 +188,7 @@ fn case_07_several_clusters_serve_side_by_side() {
 }
 
 #[lab_test]
-fn case_08_of_a_thousand_requests_each_cluster_gets_exactly_its_weight() {
+fn case_08_each_cluster_gets_its_exact_share_of_1000_requests() {
     let (lab, _routers, _sb) = start(&config::web(&[
         "{ host: app.example.com, clusters: { east: 10, west: 80 } }",
     ]));
@@ -205,7 +205,7 @@ fn case_08_of_a_thousand_requests_each_cluster_gets_exactly_its_weight() {
 }
 
 #[lab_test]
-fn case_09_a_route_is_changed_under_continuous_calls_and_none_fails() {
+fn case_09_a_route_change_under_continuous_calls_fails_none() {
     let route = |clusters: &str| config::web(&[&format!("{{ host: app.example.com, clusters: {{ {clusters} }} }}")]);
     let (lab, _routers, sb) = start(&route("east: 50, west: 50"));
     let (stop, calls) = (AtomicBool::new(false), AtomicUsize::new(0));
@@ -272,7 +272,7 @@ fn case_09_a_route_is_changed_under_continuous_calls_and_none_fails() {
 }
 
 #[lab_test]
-fn case_10_the_current_state_is_shown_by_the_api_the_metrics_and_the_command_line() {
+fn case_10_api_metrics_and_command_line_show_the_current_state() {
     let (lab, _routers, sb) = start(&all_apps());
     let stream = lab.client.connect(HTTP);
     let host = http::get(&stream, "app5-east.example.com", "/").unwrap().field("host");

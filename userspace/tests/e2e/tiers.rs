@@ -211,7 +211,7 @@ fn a_reset_from_one_side_reaches_the_other_as_a_reset() {
 }
 
 #[lab_test]
-fn a_reader_that_never_reads_stops_its_sender_and_then_gets_every_byte() {
+fn a_stuck_reader_stops_its_sender_and_then_gets_every_byte() {
     let lab = Lab::new();
     let (_server, backends) = servers::hand_over(lab.host("east-1"), BACKEND);
     let (_health, sb) = start(&lab, "");
@@ -343,7 +343,7 @@ fn a_server_may_speak_first() {
 }
 
 #[lab_test]
-fn a_flow_without_a_byte_is_ended_and_one_with_a_byte_now_and_then_is_not() {
+fn an_idle_flow_is_ended_and_one_with_an_occasional_byte_is_not() {
     let lab = Lab::new();
     let (_server, backends) = servers::hand_over(lab.host("east-1"), BACKEND);
     let (_health, sb) = start(&lab, "timeouts: { idle: 3s }");

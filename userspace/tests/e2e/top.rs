@@ -43,7 +43,7 @@ fn once(sb: &Signalbox, words: &[&str]) -> String {
 }
 
 #[lab_test]
-fn once_shows_a_killed_host_as_unhealthy_and_the_true_number_of_connections() {
+fn top_once_shows_a_killed_host_unhealthy_and_true_connections() {
     let (lab, mut routers, mut sb) = start();
     for _ in 0..20 {
         assert_eq!(http::ask(&lab, "10.1.0.1:80", "app.example.com").status, 200);

@@ -90,8 +90,8 @@ fn flows_are_carried_over_to_another_version_and_back() {
 }
 
 #[test]
-fn filters_of_another_version_are_replaced_without_a_packet_lost() {
-    let Some(next) = other_version("filters_of_another_version_are_replaced_without_a_packet_lost") else {
+fn filters_of_another_version_are_replaced_without_packet_loss() {
+    let Some(next) = other_version("filters_of_another_version_are_replaced_without_packet_loss") else {
         return;
     };
     let lab = cut::lab();
@@ -127,8 +127,8 @@ fn another_version_takes_over_from_a_running_process() {
 }
 
 #[test]
-fn a_start_beside_a_process_of_another_version_says_so_and_costs_no_flow() {
-    let Some(next) = other_version("a_start_beside_a_process_of_another_version_says_so_and_costs_no_flow") else {
+fn a_start_beside_another_version_logs_it_and_costs_no_flow() {
+    let Some(next) = other_version("a_start_beside_another_version_logs_it_and_costs_no_flow") else {
         return;
     };
     let lab = cut::lab();

@@ -304,7 +304,7 @@ fn steering_takes_no_memory_for_the_tables_of_other_tiers() {
 }
 
 #[test]
-fn what_a_program_logs_arrives_in_our_log() {
+fn messages_of_an_ebpf_program_reach_our_log() {
     in_own_namespace(|| {
         let mut ebpf = load(object::STEERING, &TemporaryPins::new().unwrap());
         let mut messages = ProgramMessages::of(&mut ebpf);

@@ -35,7 +35,7 @@ const SEGMENT: u64 = 64 * KIB;
 const SOON: Duration = Duration::from_secs(20);
 
 #[test]
-fn bytes_are_redirected_both_ways_and_userspace_sees_none_of_them() {
+fn bytes_are_redirected_both_ways_and_userspace_sees_none() {
     with_kernel(|kernel| {
         let flow = Flow::new(0);
         flow.join(kernel, u64::MAX);
@@ -62,7 +62,7 @@ fn bytes_are_redirected_both_ways_and_userspace_sees_none_of_them() {
 }
 
 #[test]
-fn bytes_that_arrived_before_the_join_come_out_without_more_arriving() {
+fn bytes_that_arrived_before_the_join_are_relayed_by_the_join() {
     with_kernel(|kernel| {
         let flow = Flow::new(0);
         for (from, leg) in [(&flow.client, &flow.legs[0]), (&flow.host, &flow.legs[1])] {
@@ -78,7 +78,7 @@ fn bytes_that_arrived_before_the_join_come_out_without_more_arriving() {
 
 /// A FIN must be dropped rather than passed, but that only shows under load, in the test after this one.
 #[test]
-fn a_fin_without_bytes_is_counted_and_the_other_direction_goes_on() {
+fn a_bare_fin_is_counted_and_the_other_direction_continues() {
     with_kernel(|kernel| {
         let flow = Flow::new(0);
         flow.join(kernel, u64::MAX);
@@ -98,7 +98,7 @@ fn a_fin_without_bytes_is_counted_and_the_other_direction_goes_on() {
 /// Passed to the socket, the FIN was queued after the unsent data there, was taken for a failed transmission of 0
 /// bytes, and ended with EPIPE and that data lost.
 #[test]
-fn data_on_its_way_to_a_leg_survives_that_the_legs_sender_finishes() {
+fn data_in_flight_to_a_leg_survives_a_fin_of_that_legs_peer() {
     const TOTAL: u64 = 4 * MIB;
     with_kernel(|kernel| {
         let stop = AtomicBool::new(false);
@@ -181,7 +181,7 @@ fn bytes_that_come_again_are_carried_once() {
 }
 
 #[test]
-fn a_gate_closes_at_its_limit_and_opens_when_all_that_it_passed_is_consumed() {
+fn a_gate_closes_at_its_limit_and_opens_once_all_passed_is_read() {
     const LIMIT: u64 = 256 * KIB;
     with_kernel(|kernel| {
         let flow = Flow::new(0);
@@ -233,7 +233,7 @@ fn a_gate_closes_at_its_limit_and_opens_when_all_that_it_passed_is_consumed() {
 }
 
 #[test]
-fn nothing_is_lost_or_reordered_over_many_hand_backs_to_a_reader_of_moods() {
+fn many_hand_backs_to_an_erratic_reader_keep_all_bytes_in_order() {
     const ROUNDS: u64 = 16;
     const BURST: u64 = MIB;
     const WINDOW: u64 = 128 * KIB;
@@ -296,7 +296,7 @@ fn without_a_gate_bytes_are_left_to_the_socket() {
 }
 
 #[test]
-fn bytes_for_a_leg_that_was_closed_go_to_userspace_and_close_the_gate() {
+fn bytes_for_a_closed_leg_go_to_userspace_and_close_the_gate() {
     with_kernel(|kernel| {
         let flow = Flow::new(0);
         flow.join(kernel, u64::MAX);

@@ -18,7 +18,7 @@ fn as_user<F: FnOnce() + Send>(work: F) {
 }
 
 #[test]
-fn an_ordinary_user_has_the_documented_capabilities_and_no_others() {
+fn an_ordinary_user_has_exactly_the_documented_capabilities() {
     as_user(|| {
         let status = std::fs::read_to_string("/proc/thread-self/status").unwrap();
         let ids = format!("{UID}\t{UID}\t{UID}\t{UID}");
@@ -42,7 +42,7 @@ fn an_ordinary_user_has_the_documented_capabilities_and_no_others() {
 }
 
 #[test]
-fn an_ordinary_user_with_the_documented_capabilities_loads_attaches_and_pins() {
+fn documented_capabilities_suffice_to_load_attach_and_pin() {
     let ip = [
         "link add veth-a type veth peer name veth-b",
         "link set veth-a up",
@@ -50,7 +50,7 @@ fn an_ordinary_user_with_the_documented_capabilities_loads_attaches_and_pins() {
         "addr add 192.0.2.1/24 dev veth-a",
         "addr add 198.51.100.1/24 dev veth-b",
     ];
-    let name = "an_ordinary_user_with_the_documented_capabilities_loads_attaches_and_pins";
+    let name = "documented_capabilities_suffice_to_load_attach_and_pin";
     in_own_namespace_as_user(name, ProgramType::SchedClassifier, &ip, || {
         let verdicts = object::SHIPPED.map(|object| verifier::verdicts(object, parts::ALL).unwrap());
         let verdicts = verdicts.concat();

@@ -64,7 +64,7 @@ fn a_syn_to_a_port_nobody_bound_goes_on_as_if_we_were_not_there() {
 }
 
 #[test]
-fn a_bound_prefix_takes_its_first_and_its_last_address_and_none_outside() {
+fn a_bound_prefix_takes_its_first_and_last_address_and_no_other() {
     in_own_namespace(|| {
         let mut steer = Steer::load();
         let (v4, v6) = (steer.listen("127.0.0.1:0", SLOT_V4), steer.listen("[::1]:0", SLOT_V6));
@@ -135,7 +135,7 @@ fn udp_to_a_bound_port_passes() {
 }
 
 #[test]
-fn bound_but_the_listening_socket_is_gone_is_dropped_and_counted() {
+fn a_bound_address_without_a_listening_socket_drops_and_counts() {
     in_own_namespace(|| {
         let mut steer = Steer::load();
         let dropped = Outcome {

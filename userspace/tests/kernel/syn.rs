@@ -17,7 +17,7 @@ use signalbox_common::steer::{SLOT_V4, SLOT_V6, STEER_FIXED_BITS, SteerKey, Stee
 use socket2::{Domain, Socket, Type};
 
 #[test]
-fn connections_spread_over_the_group_of_the_socket_and_never_reach_another_process() {
+fn connections_spread_over_our_socket_group_and_no_foreign_one() {
     in_own_namespace(|| {
         let mut steer = Steer::attach();
         // A foreign socket that listens on all addresses: for bound addresses, only we answer.
@@ -71,7 +71,7 @@ fn the_accepted_socket_knows_the_address_that_was_asked_for() {
 }
 
 #[test]
-fn a_connection_that_is_up_stays_when_its_binding_and_its_listening_socket_go() {
+fn a_connection_survives_the_loss_of_its_binding_and_listener() {
     in_own_namespace(|| {
         let mut steer = Steer::attach();
         let web = listen("127.0.0.1:8443");
@@ -91,7 +91,7 @@ fn a_connection_that_is_up_stays_when_its_binding_and_its_listening_socket_go() 
 }
 
 #[test]
-fn what_is_not_bound_is_counted_and_otherwise_left_alone() {
+fn a_connection_to_an_unbound_port_is_counted_and_left_alone() {
     in_own_namespace(|| {
         let mut steer = Steer::attach();
         let (web, sshd) = (listen("127.0.0.1:8443"), listen("0.0.0.0:22"));
@@ -131,7 +131,7 @@ fn while_two_are_attached_the_later_one_takes_the_connection() {
 
 /// A takeover again: the new process has its bindings before it has its sockets, or lost them.
 #[test]
-fn while_two_are_attached_one_without_a_socket_does_not_drop_what_the_other_takes() {
+fn a_steer_without_a_socket_drops_no_syn_that_another_one_takes() {
     in_own_namespace(|| {
         let (mut old, mut new) = (Steer::attach(), Steer::attach());
         let socket = listen("127.0.0.1:8001");

@@ -108,7 +108,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_object_is_an_error() {
+    fn a_file_that_is_no_elf_object_is_an_error() {
         assert!(read(b"not an object").is_err());
     }
 }

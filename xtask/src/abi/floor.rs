@@ -223,7 +223,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_oldest_kernel_has_is_listed_and_no_violation() {
+    fn requirements_the_oldest_kernel_meets_are_listed_and_allowed() {
         let needs = needs(&[
             (BPF_CALL, 0, 0, 160),
             (0xc3, 0x21, 0, 0x40),

@@ -202,7 +202,7 @@ mod tests {
                         1signalbox-core v0.1.0 (/x)\n2a v1.0.0 (*)\n[build-dependencies]\n";
 
     #[test]
-    fn what_a_library_brings_and_what_only_it_brings_are_counted() {
+    fn a_library_counts_all_its_crates_and_those_only_it_brings() {
         let graph = parse(TREE);
         assert_eq!(graph.len(), 6);
         let found = libraries(&graph);

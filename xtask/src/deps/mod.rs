@@ -1,8 +1,8 @@
 //! `check-deps`: the dependency rules of the architecture, checked instead of remembered.
 //!
 //! [`edges`] looks at manifests, [`libraries`] at libraries of others, [`ranks`] at imports between modules, [`words`] at
-//! names and comments, [`rules`] at lines, of which [`code`] leaves comments and strings out, [`pages`] at the documents,
-//! and [`results`] at the figures of benchmarks.
+//! names and comments, [`test_names`] at those of tests, [`rules`] at lines, of which [`code`] leaves comments and strings
+//! out, [`pages`] at the documents, and [`results`] at the figures of benchmarks.
 
 mod code;
 mod edges;
@@ -13,6 +13,7 @@ mod ranks;
 mod results;
 mod rules;
 mod source;
+mod test_names;
 mod words;
 
 pub(crate) use pages::{TOP_PAGES, pages};
@@ -121,6 +122,7 @@ pub(crate) fn run(args: &DepsArgs) -> Result<()> {
         let text = fs::read_to_string(file).with_context(|| format!("{} cannot be read", file.display()))?;
         let name = file.strip_prefix(&root).unwrap_or(file).to_string_lossy();
         faults.extend(rules::check(&name, &text));
+        faults.extend(test_names::check(&name, &text));
     }
     let lib = fs::read_to_string(root.join("core/src/lib.rs")).context("core/src/lib.rs cannot be read")?;
     faults.extend(rules::core_forbids_unsafe(&lib));

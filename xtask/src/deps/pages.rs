@@ -146,14 +146,14 @@ mod tests {
     }
 
     #[test]
-    fn what_exists_may_be_named() {
+    fn references_to_existing_files_and_headings_are_accepted() {
         let text = "## A heading, of words\n`datapath/accept.rs::run`, `core/src/lib.rs`, `lib.rs`,\n[a](lexicon.md), \
                     [b](#a-heading-of-words), [c](https://example.com/nowhere.md)\n```\n`no/such.rs`\n```\n";
         assert_eq!(faults(text), [""; 0]);
     }
 
     #[test]
-    fn what_is_gone_is_named_with_its_line() {
+    fn broken_references_and_long_lines_are_reported_by_line() {
         assert_eq!(
             faults("\n`datapath/gone.rs`"),
             ["docs/x.md:2: datapath/gone.rs does not exist, neither at the root nor below userspace or userspace/src"]

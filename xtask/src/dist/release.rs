@@ -136,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn builds_between_releases_come_before_the_next_one_in_the_order_of_time() {
+    fn builds_between_releases_sort_before_the_next_one_by_time() {
         let at = |time| version("0.1.0", time, "abc", false, false);
         assert_eq!(version("0.1.0", "1", "abc", false, true), "0.1.0");
         assert_eq!(at("20300102030405"), "0.1.0~20300102030405.gabc");

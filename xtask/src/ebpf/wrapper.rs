@@ -72,7 +72,7 @@ mod tests {
     }
 
     #[test]
-    fn only_crates_for_bpf_get_a_metadata_that_does_not_depend_on_the_checkout() {
+    fn only_bpf_crates_get_metadata_independent_of_the_checkout() {
         assert_eq!(
             rewrite("--crate-name common -C metadata=1f2e --target bpfel-unknown-none -C extra-filename=-1f2e"),
             "--crate-name common -C metadata=common-0.1.0 --target bpfel-unknown-none -C extra-filename=-1f2e"

@@ -112,7 +112,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn metrics_matchers_and_grouping_are_told_from_functions_and_numbers() {
+    fn promql_names_and_labels_are_told_from_functions_and_numbers() {
         let found = names(
             r#"sum by (job, le) (rate(a_total{x="1", y!~"b|by (z)"}[$__rate_interval])) / on (k) group_left () b:c > 1e3 or up"#,
         );

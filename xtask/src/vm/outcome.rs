@@ -245,7 +245,7 @@ mod tests {
     }
 
     #[test]
-    fn whatever_is_not_known_to_have_passed_has_failed() {
+    fn a_step_that_is_not_known_to_have_passed_has_failed() {
         for (packets, part) in [
             ("@@ begin packets\ntest c ... FAILED\n@@ end packets 101\n", "c failed"),
             ("@@ begin packets\ntest c ... ok\n", "not ended"),

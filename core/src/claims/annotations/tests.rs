@@ -442,7 +442,7 @@ fn plain_http(ends_tls: bool, passthrough: bool, said: Option<&str>) -> (Insecur
 }
 
 #[test]
-fn plain_http_of_a_route_with_tls_is_served_only_where_it_says_so() {
+fn a_tls_routes_plain_http_is_served_only_if_it_says_so() {
     use InsecurePolicy::{Allow, None as Nothing, Redirect};
     for (said, edge, passed) in [
         (None, Nothing, Nothing),

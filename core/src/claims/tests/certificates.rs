@@ -41,7 +41,7 @@ fn origin(name: &str, is_secret: bool) -> Option<CertificateOrigin> {
 }
 
 #[test]
-fn a_route_that_ends_tls_has_it_ended_here_if_certificates_are_wanted() {
+fn a_tls_terminating_route_ends_here_if_certificates_are_wanted() {
     let web = ended(route(1, "shop/web", "a.test"), None, &[]);
     let found = tls_of(std::slice::from_ref(&web), true);
     assert_eq!(found, [(Some(Termination::Reencrypt), origin("web", false))]);
@@ -55,7 +55,7 @@ fn a_route_that_ends_tls_has_it_ended_here_if_certificates_are_wanted() {
 }
 
 #[test]
-fn who_passes_tls_through_decides_for_all_who_share_the_name() {
+fn one_tls_passthrough_route_decides_for_all_routes_of_its_name() {
     let api = Object {
         path: Some("/api".into()),
         ..ended(route(1, "shop/api", "a.test"), None, &[])

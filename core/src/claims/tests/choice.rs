@@ -71,7 +71,7 @@ fn a_route_counts_where_one_of_the_named_routers_admits_it() {
 }
 
 #[test]
-fn who_is_meant_and_who_has_spoken_is_said() {
+fn a_rejection_names_the_expected_and_the_reporting_routers() {
     let objects = [with_said(
         &[("internal", Admission::Admitted)],
         route(1, "shop/web", "app.test"),
@@ -284,7 +284,7 @@ fn an_ingress_counts_where_its_class_is_one_of_those_named() {
 }
 
 #[test]
-fn an_ingress_of_another_class_is_not_rejected_where_its_route_speaks_for_it() {
+fn another_class_ingress_is_not_rejected_if_its_route_is_chosen() {
     let choice = ShardFilter {
         ingress_classes: vec!["public".into()],
         ..ShardFilter::default()

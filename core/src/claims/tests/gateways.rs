@@ -78,7 +78,7 @@ fn outcome(object: &Object, gateways: Option<&[Gateway]>, choice: &ShardFilter) 
 }
 
 #[test]
-fn a_route_counts_where_a_chosen_gateway_is_its_parent_and_has_accepted_it() {
+fn a_route_counts_if_a_chosen_parent_gateway_has_accepted_it() {
     let all = [
         gateway("infra/public", "istio", &["web HTTP 80"]),
         gateway("infra/internal", "istio", &["web HTTP 80"]),
@@ -123,7 +123,7 @@ fn a_route_counts_where_a_chosen_gateway_is_its_parent_and_has_accepted_it() {
 }
 
 #[test]
-fn a_gateway_that_is_not_there_serves_nothing_unless_gateways_may_not_be_seen() {
+fn a_missing_gateway_serves_nothing_unless_gateways_are_hidden() {
     let object = attached(ObjectKind::TlsRoute, &["app.test"], vec![parent("infra/public")]);
     let public = by_name(&["infra/public"]);
     assert_eq!(

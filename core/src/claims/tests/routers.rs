@@ -86,7 +86,7 @@ fn pods_of_one_node_do_not_clash() {
 }
 
 #[test]
-fn pods_that_cannot_serve_are_left_out_and_readiness_never_takes_the_last() {
+fn unusable_pods_are_left_out_but_readiness_keeps_the_last_one() {
     let ending = RouterPod {
         terminating: true,
         ..pod("a", "n1")

@@ -15,7 +15,7 @@ fn node(name: &str) -> NodeContext<'_> {
 }
 
 #[test]
-fn a_group_of_both_families_is_two_instances_that_change_together() {
+fn a_group_of_both_address_families_is_two_synced_instances() {
     let mut ha = ha(2, 1);
     ha.groups[0].vips = ranges::parse("10.1.1.5,fd00::5").unwrap();
     ha.groups[0].sources = vec![

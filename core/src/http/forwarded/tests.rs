@@ -87,7 +87,7 @@ fn never_changes_nothing() {
 }
 
 #[test]
-fn what_a_stranger_says_is_dropped() {
+fn forwarded_headers_from_untrusted_peers_are_dropped() {
     let trusted = nets("10.0.0.0/8 192.0.2.0/29");
     let stranger = Hop {
         peer: "198.51.100.1".parse().unwrap(),

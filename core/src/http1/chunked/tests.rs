@@ -126,7 +126,7 @@ fn a_lenient_scanner_leaves_out_white_space_before_sizes() {
 }
 
 #[test]
-fn what_another_recipient_could_read_in_another_way_is_refused() {
+fn ambiguous_chunked_bodies_are_refused() {
     for (body, fault) in [
         ("\r\n", ChunkedError::Size),
         (";x\r\n", ChunkedError::Size),
@@ -175,7 +175,7 @@ fn what_another_recipient_could_read_in_another_way_is_refused() {
 }
 
 #[test]
-fn trailers_are_held_back_until_they_are_checked_and_may_be_left_out() {
+fn trailers_are_held_until_checked_and_may_be_dropped() {
     let mut body = ChunkedBody::new(&LIMITS);
     let found = body.scan(b"1\r\nx\r\n0\r\nDigest: a").unwrap();
     assert_eq!(

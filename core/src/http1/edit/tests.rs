@@ -203,7 +203,7 @@ fn the_head_of_an_answer() {
 }
 
 #[test]
-fn a_field_that_is_removed_or_set_goes_in_its_other_spellings_too() {
+fn removing_or_setting_a_field_also_drops_its_other_spellings() {
     let edits = [
         FieldEdit::Remove(name("X-Debug-Me")),
         FieldEdit::Set(name("X-Remote-User"), b"us".to_vec()),

@@ -110,7 +110,7 @@ fn requests_whose_end_is_in_doubt_are_refused() {
 }
 
 #[test]
-fn what_an_answer_begins() {
+fn status_method_and_fields_decide_the_kind_of_an_answer() {
     use AnswerKind::{Final, Interim, SwitchingProtocols, Tunnel};
     let length = "Content-Length: 5\r\n";
     for (line, fields, asked, kind) in [

@@ -238,7 +238,7 @@ fn expectations_trailers_and_upgrades() {
 }
 
 #[test]
-fn who_keeps_a_connection() {
+fn http_version_and_connection_field_decide_persistence() {
     let keeps = |version: &str, connection: &str| {
         head(&format!(
             "GET / {version}\r\nHost: a.test\r\nConnection: {connection}\r\n\r\n"

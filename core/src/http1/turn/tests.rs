@@ -228,7 +228,7 @@ fn an_upgrade_that_is_accepted_becomes_a_tunnel() {
 }
 
 #[test]
-fn an_upgrade_that_is_refused_is_an_exchange_and_its_host_connection_is_not_kept() {
+fn a_refused_upgrade_is_an_exchange_and_closes_the_connection() {
     let websocket = RequestFacts {
         is_upgrade: true,
         ..GET
@@ -240,7 +240,7 @@ fn an_upgrade_that_is_refused_is_an_exchange_and_its_host_connection_is_not_kept
 }
 
 #[test]
-fn nobody_gets_a_tunnel_who_did_not_ask() {
+fn a_101_answer_that_was_not_asked_for_is_refused_with_502() {
     let fault = |conversation: Conversation| {
         let refused = conversation.head(SwitchingProtocols, AnswerAction::Refuse);
         match refused.0.next() {
@@ -309,7 +309,7 @@ fn an_answer_before_the_request_is_not_its_answer() {
 }
 
 #[test]
-fn whose_fault_it_is() {
+fn a_failed_exchange_gets_the_status_and_fault_of_its_cause() {
     let none = HostAfter::Close;
     for (event, facts, status, client, fault) in [
         (

@@ -91,7 +91,7 @@ fn a_websocket_becomes_an_upgrade() {
 }
 
 #[test]
-fn what_would_smuggle_is_refused() {
+fn http2_requests_that_could_smuggle_are_refused() {
     for (name, value, why) in [
         ("transfer-encoding", "chunked", "connection_field"),
         ("connection", "close", "connection_field"),
@@ -146,7 +146,7 @@ fn pseudo_fields_are_checked() {
 proptest! {
     /// Every output is one whole head for the parser of HTTP/1, with the announced body.
     #[test]
-    fn what_comes_out_is_one_head(
+    fn an_http2_request_becomes_exactly_one_http1_head(
         path in prop::collection::vec(any::<u8>(), 0..12),
         authority in prop::option::of("[a-z.:@\r\n ]{0,8}"),
         pairs in prop::collection::vec(("[a-z:\r\n -]{0,16}|host|cookie|content-length|te", prop::collection::vec(any::<u8>(), 0..8)), 0..6),

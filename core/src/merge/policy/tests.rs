@@ -86,7 +86,7 @@ fn a_name_without_settings_is_as_it_was() {
 }
 
 #[test]
-fn lists_of_clients_hold_for_their_cluster_and_keep_a_name_cuttable() {
+fn client_lists_apply_to_their_cluster_and_keep_a_name_cuttable() {
     let mut model = model();
     let claims = [
         claim(vec![allowing("", &["10.0.0.0/8"])]),
@@ -112,7 +112,7 @@ fn lists_of_clients_hold_for_their_cluster_and_keep_a_name_cuttable() {
 }
 
 #[test]
-fn lists_of_paths_hold_for_requests_and_for_connections_together() {
+fn path_lists_apply_to_requests_and_their_union_to_connections() {
     let model = model();
     let claims = [claim(vec![
         allowing("", &["10.0.0.0/8"]),
@@ -269,7 +269,7 @@ fn of_servers(path: &str) -> RouteSettings {
 }
 
 #[test]
-fn what_a_router_does_is_done_where_there_is_none() {
+fn route_settings_apply_only_to_clusters_without_routers() {
     let claims = [claim(vec![of_servers("/app")])];
     let routers = applied(&with_role(ClusterRole::Routers), &claims);
     assert!(!routers.needs_request_routing() && routers.claimed.is_none() && routers.tls.is_none());
@@ -321,7 +321,7 @@ fn of_plain_http(path: &str, insecure: InsecurePolicy) -> RouteSettings {
 }
 
 #[test]
-fn plain_http_is_treated_as_the_routes_say_where_there_is_no_router() {
+fn plain_http_follows_the_routes_where_there_is_no_router() {
     use InsecurePolicy::{Allow, None as Nothing, Redirect};
     let agreed = |insecure| Claim {
         insecure,

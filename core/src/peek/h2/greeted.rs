@@ -241,7 +241,7 @@ mod tests {
     }
 
     #[test]
-    fn exactly_one_acknowledgement_is_taken_out_before_or_after_the_request() {
+    fn exactly_one_settings_ack_is_removed_before_or_after_headers() {
         check(&[SETTINGS, ACK, HEADERS], &[SETTINGS, HEADERS], &[SETTINGS]);
         check(&[SETTINGS, HEADERS, ACK], &[SETTINGS, HEADERS], &[SETTINGS]);
         check(
@@ -258,7 +258,7 @@ mod tests {
     }
 
     #[test]
-    fn a_ping_before_the_request_is_answered_and_one_behind_it_is_the_hosts() {
+    fn a_ping_before_the_request_is_answered_and_a_later_one_passed() {
         let answer: Frame = (frame_type::PING, flag::ACK, 0, b"12345678");
         check(
             &[SETTINGS, PING, ACK, HEADERS],
@@ -273,7 +273,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_acknowledgement_is_an_error_or_stays() {
+    fn a_misplaced_or_malformed_settings_ack_is_an_error() {
         for (frame, code) in [
             (
                 (frame_type::SETTINGS, flag::ACK, 0, &b"123456"[..]),

@@ -124,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn a_request_gets_a_response_on_its_stream_and_the_connection_its_end() {
+    fn a_refused_request_gets_a_response_on_its_stream_and_goaway() {
         let ended = flag::END_HEADERS | flag::END_STREAM;
         let answer = frames(&NOT_FOUND.for_ungreeted(&message(&[
             SETTINGS,
@@ -140,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn a_request_that_goes_on_is_answered_and_one_for_the_head_gets_no_body() {
+    fn an_unfinished_request_is_refused_and_a_head_gets_no_body() {
         let posted = message(&[SETTINGS, (frame_type::HEADERS, flag::END_HEADERS, 1, REQUEST)]);
         let answer = frames(&NOT_FOUND.for_ungreeted(&posted));
         check_response(&answer[2..], 1);
@@ -156,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn who_has_been_greeted_is_not_sent_settings_again() {
+    fn a_refusal_sends_no_second_settings_to_a_greeted_client() {
         let mut greeted = GreetedClient::default();
         let ended = flag::END_HEADERS | flag::END_STREAM;
         greeted.receive(&message(&[SETTINGS])).unwrap();

@@ -166,7 +166,7 @@ fn a_record_takes_little_room() {
 }
 
 #[test]
-fn what_later_versions_say_is_skipped() {
+fn unknown_messages_of_later_versions_are_skipped() {
     let mut decoder = Decoder::default();
     decoder.push(&[200, 0, 2, 9, 9]);
     let mut end = Vec::new();

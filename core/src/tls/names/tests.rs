@@ -38,7 +38,7 @@ fn the_exact_name_goes_before_the_wildcard_and_ecdsa_before_rsa() {
 }
 
 #[test]
-fn of_two_certificates_of_a_name_the_valid_and_then_the_longer_lived_one_answers() {
+fn a_valid_certificate_wins_and_then_the_longer_lived_one() {
     let mut future = candidate(&["a.test"], KeyKind::Rsa, 99);
     future.validity = Validity::NotYet;
     let mut past = candidate(&["a.test"], KeyKind::Rsa, 1);

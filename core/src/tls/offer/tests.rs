@@ -59,7 +59,7 @@ const EDGE: Option<Termination> = Some(Termination::Edge);
 const PASS: Option<Termination> = Some(Termination::Passthrough);
 
 #[test]
-fn a_passthrough_route_withholds_http2_from_certificates_that_cover_it() {
+fn a_passthrough_route_withholds_http2_of_covering_certificates() {
     let routes = [("www.a.test", None), ("pass.a.test", PASS), ("b.test", None)];
     let offer = offer(Http2::Auto, Termination::Edge, &routes, Unmatched::Any);
     for (names, is_offered) in [

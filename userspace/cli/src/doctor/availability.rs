@@ -167,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn whatever_is_wrong_is_said() {
+    fn advice_names_each_fault_of_a_node_and_its_peers() {
         assert!(advice(&answer(false, true, 0)).contains("node-b does not get this node's flows (connection refused)"));
         assert!(advice(&answer(true, false, 0)).contains("node-b does not report"));
         assert!(advice(&answer(true, true, 3)).contains("raise `ha.sync.flows`"));

@@ -284,7 +284,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_kernel_peek_that_is_refused_is_degraded_and_one_that_lacks_a_function_is_not() {
+    fn a_refused_kernel_peek_is_degraded_unless_a_helper_is_missing() {
         let verdict = |error: &str, reason: &str| {
             let refusal = VerifierRefusal {
                 error: error.to_owned(),

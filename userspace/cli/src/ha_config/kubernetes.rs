@@ -224,7 +224,7 @@ mod tests {
     }
 
     #[test]
-    fn balancers_with_addresses_are_those_of_the_overlay_with_the_options_in_it() {
+    fn ha_balancers_are_the_overlays_objects_with_the_given_options() {
         let args = HaConfigArgs {
             selector: vec!["ha-router=primary".to_owned(), "region in (a,b),!old".to_owned()],
             images: Some("registry.test/${component}:${version}".to_owned()),
@@ -300,7 +300,7 @@ mod tests {
     }
 
     #[test]
-    fn nodes_are_those_of_the_selector_and_as_many_as_were_asked_for() {
+    fn nodes_match_the_selector_and_the_requested_replica_count() {
         let found = |count: u8| {
             (1..=count)
                 .map(|n| (format!("n{n}"), IpAddr::from([10, 0, 0, n])))

@@ -330,7 +330,7 @@ mod tests {
     }
 
     #[test]
-    fn the_section_takes_the_place_of_another_and_nothing_else_changes() {
+    fn a_new_section_replaces_the_old_one_and_nothing_else_changes() {
         let section = json!({ "name": "west", "vips": ["10.1.1.5"] });
         let new = "ha:\n  name: west\n  vips: [\"10.1.1.5\"]\n";
         for (before, after) in [

@@ -192,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn columns_that_have_no_room_are_left_out_and_the_last_one_gets_the_rest() {
+    fn columns_that_do_not_fit_are_dropped_and_the_last_one_expands() {
         assert_eq!(grid().widths(80), [6, 73]);
         assert_eq!(grid().widths(14), [6, 7]);
         assert_eq!(grid().widths(12), [12], "ACTIVE has no room");

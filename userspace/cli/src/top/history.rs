@@ -234,7 +234,7 @@ mod tests {
     }
 
     #[test]
-    fn two_minutes_are_kept_and_a_counter_that_begins_anew_is_no_rate() {
+    fn history_keeps_two_minutes_and_a_counter_reset_gives_no_rate() {
         let mut history = loaded();
         for second in 3..300 {
             history.add(parsed(

@@ -77,7 +77,7 @@ mod tests {
     }
 
     #[test]
-    fn a_route_that_is_new_has_had_all_of_its_connections_in_the_minute() {
+    fn all_connections_of_a_new_route_count_for_the_last_minute() {
         let (mut shares, start) = (ShareCounter::default(), Instant::now());
         shares.add(&FiguresAnswer::default(), start);
         shares.add(&answer(3, 1), start + Duration::from_secs(2));

@@ -88,7 +88,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_a_terminal_would_obey_is_marked() {
+    fn terminal_control_and_invisible_characters_are_replaced() {
         assert_eq!(
             safe("east\u{1b}[2J\u{9b}31m\u{7}"),
             "east\u{fffd}[2J\u{fffd}31m\u{fffd}"

@@ -16,7 +16,7 @@ fn parsed(all: &str) -> Vec<ExposeRule> {
 }
 
 #[test]
-fn what_the_reference_shows_of_expose_means_what_it_says() {
+fn the_reference_expose_rules_parse_as_documented() {
     let reference = documented("routing_events:\n  expose:");
     let parsed = right(&plus(reference));
     assert_eq!(parsed.warnings, []);
@@ -35,7 +35,7 @@ fn what_the_reference_shows_of_expose_means_what_it_says() {
 }
 
 #[test]
-fn what_is_left_out_of_a_rule_is_as_of_a_service() {
+fn an_expose_rule_has_the_defaults_of_a_service() {
     let [rule] = &parsed("{ match: \"*\", listen: [\"10.1.0.9:7000-7009\"] }")[..] else {
         panic!()
     };

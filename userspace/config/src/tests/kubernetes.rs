@@ -61,7 +61,7 @@ fn the_least_and_the_most_that_can_be_said() {
 }
 
 #[test]
-fn who_learns_needs_no_hosts() {
+fn a_cluster_with_discovery_needs_no_configured_hosts() {
     let hosts = "    hosts: [ { name: west-1, address: \"fd00:2::4\", http: 80, https: 443 } ]\n";
     for (settings, learn) in [
         ("    learn: true\n", true),
@@ -139,7 +139,7 @@ fn there_is_one_way_to_the_server() {
 }
 
 #[test]
-fn what_is_read_is_named_as_kubernetes_does() {
+fn mistakes_in_kubernetes_source_settings_name_their_key() {
     let key = |settings: &str, key: &str, part: &str| {
         only_mistake(
             &with(&format!("{{ in_cluster: true, {settings} }}")),

@@ -75,7 +75,7 @@ fn the_example_means_what_it_says() {
 }
 
 #[test]
-fn what_is_left_out_has_its_default() {
+fn omitted_settings_have_their_defaults() {
     let text = r#"
         version: 1
         listeners: [{ name: l, protocol: http, listen: ["*:80"] }]
@@ -201,7 +201,7 @@ fn every_setting_is_read() {
 }
 
 #[test]
-fn checks_begin_with_a_proxy_header_as_the_cluster_s_connections_do_unless_they_say_otherwise() {
+fn checks_send_the_clusters_proxy_header_unless_set_otherwise() {
     let check = |to: &str| {
         let text = bent("name: west\n", &format!("name: west\n{to}"));
         right(&text).model.clusters[1].health.clone()
@@ -324,7 +324,7 @@ fn the_reference_shows_a_right_file() {
 }
 
 #[test]
-fn a_listener_says_where_its_connections_are_peeked_at_or_inherits_it() {
+fn a_listener_sets_its_peek_place_or_inherits_the_common_one() {
     let listener = |name: &str, port: u16, rest: &str| {
         format!("  - {{ name: {name}, protocol: http, listen: [\":{port}\"]{rest} }}\n")
     };
@@ -346,7 +346,7 @@ fn a_listener_says_where_its_connections_are_peeked_at_or_inherits_it() {
 }
 
 #[test]
-fn the_kernel_peek_outlives_its_process_for_all_listeners_or_for_none() {
+fn the_kernel_peek_serves_orphaned_for_all_listeners_or_none() {
     let text = |common: &str, own: &str| {
         format!(
             "version: 1\ndatapath: {{ {common} }}\nlisteners:\n  - {{ name: a, protocol: http, listen: [\":81\"]{own} }}\n\

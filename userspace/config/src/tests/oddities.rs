@@ -33,7 +33,7 @@ fn a_listener_that_ends_tls_needs_no_port_https() {
 }
 
 #[test]
-fn a_listener_whose_names_come_by_events_refuses_nothing_for_certain() {
+fn a_listener_that_learns_names_by_events_gets_no_warning() {
     let with = |more: &str| {
         format!(
             "version: 1\nlisteners:\n  - {{ name: http, protocol: http, listen: [\"*:80\"] }}\nclusters: []\n{more}"
@@ -107,7 +107,7 @@ fn a_cluster_without_hosts() {
 }
 
 #[test]
-fn a_timeout_with_which_a_host_that_hangs_stays_longer_than_an_interval() {
+fn a_check_timeout_above_half_the_interval_is_warned_about() {
     let health = |to: &str| bent("name: west\n", &format!("name: west\n    health: {to}\n"));
     let expected = "15:44: clusters[1].health.timeout: the timeout (3s) is more than half of the interval (4s): a \
                     host that hangs may be noticed only after 5s; shorten the timeout to notice it within the interval";
@@ -190,7 +190,7 @@ fn ports_of_hosts_where_direct_return_keeps_the_port() {
 }
 
 #[test]
-fn what_a_file_hardly_means_is_told() {
+fn valid_but_suspicious_settings_are_warned_about() {
     let file = |more: &str, listener: &str, hosts: &str| {
         format!(
             "version: 1\n{more}listeners:\n  - {{ name: web, protocol: http, listen: [\"10.1.0.1:80\"]{listener} }}\n\

@@ -5,7 +5,7 @@ use signalbox_core::model::{Balance, Unmatched};
 use super::{bent, only_mistake, only_mistakes};
 
 #[test]
-fn who_prefers_a_cluster() {
+fn a_route_prefers_a_cluster_for_the_listed_clients() {
     let with = |prefer: &str| bent("{ west: 100 }", &format!("{{ west: 100 }}, prefer: {prefer}"));
     only_mistakes(
         &with,

@@ -14,7 +14,7 @@ fn events(rest: &str) -> String {
 }
 
 #[test]
-fn what_is_left_out_is_as_openshift_has_it() {
+fn omitted_routing_event_keys_default_to_those_of_openshift() {
     assert_eq!(right(&plus("")).model.routing_events, None);
     let parsed = right(&plus(LEAST));
     assert_eq!(parsed.warnings, []);
@@ -123,7 +123,7 @@ fn where_events_are_only_posted_there_is_no_broker() {
 }
 
 #[test]
-fn what_belongs_together() {
+fn routing_event_keys_that_depend_on_others_are_checked() {
     for (rest, key, part) in [
         ("user: me", "user", "a user needs a password: give `password_file`"),
         (
@@ -206,7 +206,7 @@ fn applications_are_set_by_the_first_pattern_that_matches() {
 }
 
 #[test]
-fn what_the_reference_shows_of_applications_is_right() {
+fn the_reference_application_settings_parse_as_documented() {
     let events = right(&plus(documented("routing_events:")))
         .model
         .routing_events

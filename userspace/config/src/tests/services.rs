@@ -23,7 +23,7 @@ fn wrong(from: &str, to: &str, path: &str, part: &str) {
 }
 
 #[test]
-fn what_the_reference_shows_means_what_it_says() {
+fn the_reference_example_parses_as_documented() {
     let model = right(&example()).model;
     assert!(model.listeners.is_empty(), "services need no listener");
     let [mysql, dns, game] = &model.services[..] else {
@@ -186,7 +186,7 @@ fn an_application_is_behind_a_tcp_listener_and_no_service() {
 }
 
 #[test]
-fn what_services_have_in_common() {
+fn the_layer4_section_is_parsed_and_its_mistakes_are_reported() {
     let with = |text: &str| format!("{}layer4: {text}\n", example());
     let common = right(&with(
         "{ hook: tc, flows: 4096, nat: { sources: [10.2.0.1], ports: 2000-3000 }, tunnel: { source_ipv4: 10.99.0.0/16 } }",

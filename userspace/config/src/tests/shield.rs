@@ -32,7 +32,7 @@ fn wrong(from: &str, to: &str, path: &str, part: &str) {
 }
 
 #[test]
-fn what_the_reference_shows_means_what_it_says() {
+fn the_reference_example_parses_as_documented() {
     let model = right(&example()).model;
     let lists = &model.shield.lists;
     assert_eq!(

@@ -52,7 +52,7 @@ fn each_balancer_has_a_name_of_its_own() {
 }
 
 #[test]
-fn a_balancer_without_a_name_is_pointed_out_where_there_are_subsets() {
+fn balancers_without_a_name_are_warned_about_if_subsets_are_set() {
     let nameless = OTHER.replace(", name: lb-2", "");
     let warnings = right(&plus(&format!("{nameless}subset: {{ size: 1 }}"))).warnings;
     assert_eq!(warnings.len(), 1, "{warnings:?}");

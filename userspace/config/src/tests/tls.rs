@@ -89,7 +89,7 @@ fn treatment_of_requests() {
 }
 
 #[test]
-fn what_says_nothing_of_tls_passes_it_through() {
+fn a_listener_without_tls_settings_uses_tls_passthrough() {
     let model = right(&file("", "", "", "")).model;
     assert_eq!(
         model.listeners[0].termination(Some(&model.routes[0])),

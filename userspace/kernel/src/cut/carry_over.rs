@@ -226,7 +226,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_was_missed_is_counted_once() {
+    fn packets_missed_during_a_carry_over_are_counted_once() {
         let way = |packets, bytes, high, flags| DirState {
             packets,
             bytes,

@@ -387,7 +387,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_later_than_now_is_no_time_ago() {
+    fn a_timestamp_in_the_future_counts_as_no_elapsed_time() {
         assert_eq!(duration_between(5, 3).as_nanos(), 0);
         assert_eq!(duration_between(2, u32::MAX).as_nanos(), 0);
         assert_eq!(duration_between(u32::MAX, 1).as_nanos(), 2 << 20);

@@ -93,7 +93,7 @@ mod tests {
     }
 
     #[test]
-    fn answers_go_back_by_an_interface_with_a_default_route_or_where_no_other_has_a_router() {
+    fn links_lead_back_by_default_route_or_if_no_other_has_a_router() {
         let (front, back) = (2, 3);
         for (routes, expected) in [
             (&[(24, front, false), (24, back, false)][..], [true, true]),

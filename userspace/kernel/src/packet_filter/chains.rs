@@ -187,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn chains_that_see_packets_of_this_machine_are_in_the_way_if_they_do_anything() {
+    fn chains_that_act_on_local_packets_count_as_in_the_way() {
         const INET: u8 = 1;
         const ACCEPT: u32 = 1;
         let cases = [

@@ -64,7 +64,7 @@ mod tests {
     use super::output;
 
     #[test]
-    fn a_program_that_is_missing_fails_or_says_too_much_is_told_apart() {
+    fn missing_failing_and_too_verbose_programs_are_told_apart() {
         assert_eq!(output("no-such-program-here", &[]), Ok(None));
         assert_eq!(output("echo", &["rules"]), Ok(Some(b"rules\n".to_vec())));
         let failed = output("sh", &["-c", "echo refused >&2; exit 3"]).unwrap_err();

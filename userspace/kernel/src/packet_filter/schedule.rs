@@ -187,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn what_has_failed_is_tried_again_every_two_seconds() {
+    fn a_failed_read_of_the_rules_is_retried_after_two_seconds() {
         let (mut schedule, ended) = after(SECOND / 100);
         assert_eq!(schedule.step(ended + SECOND, FAILED), Step::Keep);
         assert_eq!(schedule.step(ended + 2 * SECOND, FAILED), Step::Read);

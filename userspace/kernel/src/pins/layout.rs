@@ -292,7 +292,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_read_is_refused_with_the_fields_name() {
+    fn a_layout_with_an_unreadable_field_is_refused_by_field_name() {
         let mut shape = Shape::of::<Key>();
         shape.fields.insert("ports".into(), (32, 8));
         shape.size = 44;

@@ -80,7 +80,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn links_and_maps_are_told_apart_and_an_interface_that_is_gone_is_0() {
+    fn pin_info_tells_links_from_maps_and_finds_defunct_links() {
         let link = |ifindex: u32| PinInfo(format!("pos:\t0\nlink_type:\ttcx\nlink_id:\t7\nifindex:\t{ifindex}\n"));
         assert_eq!(link(0).is_defunct_link(), Some(true));
         assert_eq!(link(12).is_defunct_link(), Some(false));

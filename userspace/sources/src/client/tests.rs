@@ -49,7 +49,7 @@ async fn an_answer_is_decoded_and_a_refusal_repeats_its_reason() {
 }
 
 #[tokio::test]
-async fn who_does_not_answer_is_named_with_the_reason() {
+async fn a_balancer_that_does_not_answer_is_named_with_the_reason() {
     // A port without a listener.
     let free = TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap();
     let error = balancer(format!("http://{free}")).ask(Method::GET, "/x", None).await;
@@ -119,7 +119,7 @@ async fn a_stream_is_read_line_by_line_and_a_cut_line_is_none() {
 }
 
 #[tokio::test]
-async fn an_admin_socket_is_asked_and_a_missing_one_is_named_with_the_remedy() {
+async fn the_admin_socket_answers_and_a_missing_one_gives_the_remedy() {
     let path = std::env::temp_dir().join(format!("signalbox-client-{}.sock", std::process::id()));
     let _ = std::fs::remove_file(&path);
     let client = ApiClient::Socket(path.clone());

@@ -203,7 +203,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn what_is_wrong_with_the_way_is_said_with_the_file() {
+    async fn an_unreadable_kubeconfig_or_ca_file_is_named_in_the_error() {
         let error = |connection| async move { resolve(&connection).await.err().unwrap() };
         let kubeconfig = ApiServerAccess::Kubeconfig {
             path: "/nonexistent/k".into(),

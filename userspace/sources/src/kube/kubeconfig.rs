@@ -301,7 +301,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_kubeconfig_is_refused_with_its_place() {
+    fn an_invalid_kubeconfig_is_refused_with_the_place() {
         let error = |text: &str| Kubeconfig::parse(text).err().unwrap();
         assert!(
             error("clusters: 3").contains("expected a sequence"),

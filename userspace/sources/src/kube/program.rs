@@ -171,7 +171,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_program_that_fails_is_named_with_its_status_and_without_its_output() {
+    async fn a_failed_program_is_named_by_status_without_its_output() {
         for (script, part) in [
             ("echo $GIVEN; echo $GIVEN >&2; exit 7", "exit status: 7"),
             ("echo $GIVEN", "printed no ExecCredential"),

@@ -124,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_gone_is_taken_in_and_who_has_only_moved_is_not() {
+    fn a_removed_gear_is_rotated_in_and_a_moved_gear_is_not() {
         let is_in = |gear: &str| EndpointRotation::In(Subject::Gear(gear.into()));
         let two = endpoint("add_public_endpoint", "g1", 1) + &endpoint("add_public_endpoint", "g2", 2);
         assert_eq!(asked(&two, &endpoint("remove_public_endpoint", "g1", 1)), [is_in("g1")]);

@@ -102,7 +102,7 @@ mod tests {
     use crate::state::series::{Series, tests::with_hosts};
 
     #[test]
-    fn a_sample_has_the_figures_that_have_changed_and_names_hosts_only_once() {
+    fn a_sample_has_only_changed_figures_and_names_hosts_once() {
         let shared = with_hosts();
         let series = Series::default();
         series.sample(&shared);

@@ -112,7 +112,7 @@ fn rest(stream: &mut std::net::TcpStream) -> String {
 }
 
 #[test]
-fn a_connection_that_says_nothing_or_half_a_head_or_falls_silent_is_closed_and_counted() {
+fn idle_and_half_sent_admin_connections_are_closed_and_counted() {
     let api = api();
     assert_eq!(api.ask(""), "");
     assert_eq!(api.ask("GET / HTTP/1.1\r\nHo"), "");
@@ -146,7 +146,7 @@ fn half_a_body_is_answered_with_408_and_a_whole_one_is_taken() {
 }
 
 #[test]
-fn a_stream_outlives_the_time_limits_and_takes_a_seat_until_it_ends() {
+fn a_stream_has_no_time_limit_but_holds_a_permit_until_it_ends() {
     let api = api();
     let mut streams: Vec<_> = (0..4)
         .map(|_| {

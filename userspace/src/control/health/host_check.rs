@@ -256,7 +256,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_never_answered_at_1936_is_asked_by_a_connection_and_so_is_what_is_no_router() {
+    async fn hosts_without_a_router_page_are_checked_by_tcp_connect() {
         let (silent, _listener) = host(2, true).await;
         let _page = page(&silent, "").await;
         let verdict = question(&silent).ask().await.unwrap();

@@ -117,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn what_says_nothing_is_there_since_it_was_told() {
+    fn an_undated_name_is_dated_by_its_first_report() {
         let gone = RecentlyGone::default();
         let first = gone.with_since("v1", None, told(0));
         assert!(first.routes[0].since > 1_700_000_000);

@@ -31,7 +31,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_said_of_a_prefix_last_counts_and_all_else_stays() {
+    fn an_edit_moves_or_forgets_prefixes_and_a_replace_resets_them() {
         let of = |deny: &[&str], allow: &[&str]| Prefixes {
             deny: nets(deny),
             allow: nets(allow),

@@ -279,7 +279,7 @@ mod tests {
 
     /// Two nodes with two workers each: no two of the four use the same port of a moving address.
     #[test]
-    fn nodes_and_their_workers_divide_the_ports_of_an_address_that_moves() {
+    fn nodes_and_workers_share_out_the_ports_of_a_moving_address() {
         let mut seen = HashSet::new();
         for (slot, worker) in [(0, 0), (0, 1), (1, 0), (1, 1)] {
             let node = NodeShare { slot, nodes: 2 };

@@ -201,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn with_more_exceptions_than_there_is_room_wildcards_are_left_to_userspace() {
+    fn wildcards_with_too_many_exceptions_are_left_to_userspace() {
         let name = |n: u32| PeekName::new(HTTP, &format!("a{n}.t")).unwrap();
         let wildcard = PeekName::wildcard(HTTP, "t").unwrap();
         let depths = HashMap::from([(wildcard, WildcardDepth::Any)]);

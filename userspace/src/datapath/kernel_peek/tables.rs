@@ -509,7 +509,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_addresses_of_this_machine_are_routed_and_each_by_its_most_specific_listener() {
+    fn local_addresses_are_routed_by_their_most_specific_listener() {
         let text = "version: 1\nlisteners:\n  - { name: all, protocol: http, listen: [\"0.0.0.0:80\"] }\n  \
                     - { name: one, protocol: tcp, listen: [\"10.0.0.2:80\"], cluster: c }\n\
                     clusters: [{ name: c, hosts: [{ name: h, address: 10.2.0.2, http: 80, tcp: 80 }] }]\n";

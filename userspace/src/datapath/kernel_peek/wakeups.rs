@@ -62,7 +62,7 @@ mod tests {
     const WAKEUP_TIMEOUT: Duration = Duration::from_secs(600);
 
     #[test]
-    fn who_wakes_the_thread_waits_until_it_has_done_its_work() {
+    fn a_wakeup_waits_until_the_thread_has_finished_its_work() {
         let (wakeups, work) = (Wakeups::default(), AtomicU32::new(0));
         std::thread::scope(|scope| {
             scope.spawn(|| {
@@ -84,7 +84,7 @@ mod tests {
     }
 
     #[test]
-    fn a_thread_that_stands_still_is_waited_for_no_longer_than_the_limit() {
+    fn waiting_for_a_stuck_thread_ends_at_the_limit() {
         let began = Instant::now();
         Wakeups::default().wake(Duration::from_millis(10));
         assert!(began.elapsed() < WAKEUP_TIMEOUT);

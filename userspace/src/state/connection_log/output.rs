@@ -124,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_is_renamed_is_made_anew_and_one_that_cannot_be_opened_is_told_of() {
+    fn a_renamed_log_is_recreated_and_an_open_failure_is_reported() {
         let dir = std::env::temp_dir().join(format!("signalbox-connection-log-{}", std::process::id()));
         let _ = std::fs::remove_dir_all(&dir);
         let target = LogTarget::File(dir.join("connections.log"));

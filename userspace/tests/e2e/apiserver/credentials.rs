@@ -6,8 +6,8 @@ mod share_1 {
     use super::*;
 
     #[test]
-    fn a_token_replaced_in_time_is_not_noticed_and_a_revoked_one_is_told_of_until_it_is_replaced() {
-        const NAME: &str = "a_token_replaced_in_time_is_not_noticed_and_a_revoked_one_is_told_of_until_it_is_replaced";
+    fn only_a_revoked_token_is_reported_until_it_is_replaced() {
+        const NAME: &str = "only_a_revoked_token_is_reported_until_it_is_replaced";
         let Some(mut scene) = Scene::start(NAME) else {
             return;
         };

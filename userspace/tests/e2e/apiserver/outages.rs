@@ -8,8 +8,8 @@ mod share_1 {
     use super::*;
 
     #[test]
-    fn an_api_server_that_is_killed_takes_nothing_away_and_is_followed_when_it_is_back() {
-        const NAME: &str = "an_api_server_that_is_killed_takes_nothing_away_and_is_followed_when_it_is_back";
+    fn a_killed_api_server_removes_nothing_and_is_followed_again() {
+        const NAME: &str = "a_killed_api_server_removes_nothing_and_is_followed_again";
         let Some(mut scene) = Scene::start(NAME) else {
             return;
         };

@@ -16,8 +16,8 @@ mod share_1 {
     use super::*;
 
     #[test]
-    fn etcd_restored_from_an_older_backup_leaves_the_table_of_the_backup() {
-        const NAME: &str = "etcd_restored_from_an_older_backup_leaves_the_table_of_the_backup";
+    fn an_etcd_restored_from_backup_yields_the_backups_routes() {
+        const NAME: &str = "an_etcd_restored_from_backup_yields_the_backups_routes";
         let Some(mut scene) = Scene::start(NAME) else {
             return;
         };
@@ -54,8 +54,8 @@ mod share_1 {
     }
 
     #[test]
-    fn what_is_compacted_while_the_server_is_away_is_listed_anew() {
-        let Some(mut scene) = Scene::start("what_is_compacted_while_the_server_is_away_is_listed_anew") else {
+    fn changes_compacted_while_the_api_server_is_down_are_relisted() {
+        let Some(mut scene) = Scene::start("changes_compacted_while_the_api_server_is_down_are_relisted") else {
             return;
         };
         scene.plane.put(&route("gone", "gone.test"));

@@ -16,8 +16,8 @@ mod share_12 {
     use super::*;
 
     #[test]
-    fn one_command_gives_a_cluster_virtual_addresses_and_repeated_changes_nothing() {
-        const NAME: &str = "one_command_gives_a_cluster_virtual_addresses_and_repeated_changes_nothing";
+    fn one_command_sets_up_vips_and_a_repeat_changes_nothing() {
+        const NAME: &str = "one_command_sets_up_vips_and_a_repeat_changes_nothing";
         let Some(cluster) = Cluster::start(NAME, "haconfig", 3) else {
             return;
         };
@@ -70,8 +70,8 @@ mod share_12 {
     }
 
     #[test]
-    fn beside_running_balancers_it_keeps_their_nodes_and_their_configuration() {
-        const NAME: &str = "beside_running_balancers_it_keeps_their_nodes_and_their_configuration";
+    fn ha_config_keeps_running_balancers_nodes_and_configuration() {
+        const NAME: &str = "ha_config_keeps_running_balancers_nodes_and_configuration";
         let Some(cluster) = Cluster::start(NAME, "beside", 3) else {
             return;
         };

@@ -68,8 +68,8 @@ fn expect_served(lab: &Lab, dig: &Dig<'_>) {
 }
 
 #[test]
-fn a_printed_zone_is_served_by_named_and_leads_clients_to_signalbox() {
-    let test = "a_printed_zone_is_served_by_named_and_leads_clients_to_signalbox";
+fn named_serves_a_printed_zone_that_leads_clients_to_signalbox() {
+    let test = "named_serves_a_printed_zone_that_leads_clients_to_signalbox";
     if !privileged(test) || !has_programs(test) {
         return;
     }
@@ -101,8 +101,8 @@ fn a_printed_zone_is_served_by_named_and_leads_clients_to_signalbox() {
 }
 
 #[test]
-fn printed_lines_are_served_by_dnsmasq_and_lead_clients_to_signalbox() {
-    let test = "printed_lines_are_served_by_dnsmasq_and_lead_clients_to_signalbox";
+fn dnsmasq_serves_printed_lines_that_lead_clients_to_signalbox() {
+    let test = "dnsmasq_serves_printed_lines_that_lead_clients_to_signalbox";
     if !privileged(test) || !has_programs(test) {
         return;
     }

@@ -69,7 +69,7 @@ fn start(lab: &Lab, keys: &[&str]) -> (Vec<servers::Server>, Receiver<Arc<TcpStr
 }
 
 #[lab_test]
-fn a_client_that_waits_for_settings_is_heard_and_the_host_gets_all_but_the_acknowledgement() {
+fn a_client_awaiting_settings_is_heard_and_its_ack_is_kept_back() {
     let lab = cut::lab();
     let (_servers, hosts, sb) = start(&lab, &[]);
     let opening = [PREFACE, &frame(SETTINGS, 0, 0, &[])].concat();
@@ -142,7 +142,7 @@ fn a_ping_before_the_request_is_answered() {
 }
 
 #[lab_test]
-fn a_proxy_header_comes_before_what_was_kept_and_a_refused_connect_is_tried_elsewhere() {
+fn a_proxy_header_precedes_kept_bytes_and_refusals_are_retried() {
     let lab = cut::lab();
     // Port 80 of east-2 has no listener, though its check is healthy.
     let health = ["east-1", "east-2"].map(|host| servers::healthy(lab.host(host)));
@@ -216,7 +216,7 @@ fn a_client_that_finishes_at_once_gets_its_answer() {
 }
 
 #[lab_test]
-fn a_cut_flow_of_a_greeted_client_outlives_the_process_in_both_families() {
+fn greeted_cut_flows_in_both_address_families_outlive_a_kill() {
     let lab = cut::lab();
     let hosts = cut::Hosts::start(&lab);
     let (_health, mut sb) = cut::start(&lab, "");

@@ -46,7 +46,7 @@ fn a_group_is_released_and_reclaimed() {
 }
 
 #[lab_test(privileged)]
-fn a_script_says_whether_a_node_is_well_and_another_hears_of_changes() {
+fn a_watch_script_sets_node_health_and_notify_hears_of_changes() {
     let mut lab = HaLab::new();
     for node in &lab.nodes {
         let check = node.write_program("check", &format!("test ! -e {}", node.file("sick").display()));

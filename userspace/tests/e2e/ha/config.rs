@@ -8,7 +8,7 @@ use super::scene::{HaLab, VIP6, VIPS, privileged};
 use crate::lab::{SOON, eventually, lab_test};
 
 #[lab_test(privileged)]
-fn a_changed_configuration_is_taken_and_a_wrong_one_changes_nothing() {
+fn a_changed_ha_config_is_applied_and_a_wrong_one_ignored() {
     let lab = HaLab::start("  groups: [{ name: g1, vips: 10.1.0.101, prefer: node-a }]\n");
     lab.wait_owner(VIPS[0], 0);
     for node in &lab.nodes {
@@ -53,7 +53,7 @@ fn a_changed_configuration_is_taken_and_a_wrong_one_changes_nothing() {
 /// A change of the groups reaches one node before the other. Until the second has it no address has two owners, and
 /// each address that both files have has one.
 #[lab_test(privileged)]
-fn nodes_whose_groups_differ_for_a_while_have_one_owner_of_each_address() {
+fn addresses_have_one_owner_while_nodes_have_different_groups() {
     let group = |name: &str, vips: &str| format!("{{ name: {name}, vips: [{vips}], prefer: node-a }}");
     let list = |groups: &[String]| format!("  groups: [{}]\n", groups.join(", "));
     let (short, long) = (

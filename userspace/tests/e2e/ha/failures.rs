@@ -65,7 +65,7 @@ fn addresses_leave_a_node_that_does_not_reach_the_hosts() {
 }
 
 #[lab_test(privileged)]
-fn addresses_leave_a_signalbox_that_stops_before_its_connections_end() {
+fn addresses_leave_a_stopping_signalbox_before_its_flows_end() {
     let mut lab = HaLab::start(&one_group());
     wait_all(&lab, 0);
     lab.nodes[0].signalbox.as_mut().unwrap().signal(Signal::SIGTERM);
@@ -128,7 +128,7 @@ fn addresses_leave_a_node_whose_cables_are_pulled() {
 }
 
 #[lab_test(privileged)]
-fn a_keepalived_that_is_killed_leaves_no_address_and_is_started_again() {
+fn a_killed_keepalived_leaves_no_address_and_is_restarted() {
     // With `never`, a node that comes back does not take the addresses back either.
     let lab = HaLab::start(&(one_group() + "  preemption: never\n"));
     let first = lab.settled_owner("g1", VIPS[0]);

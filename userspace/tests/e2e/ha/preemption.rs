@@ -4,7 +4,7 @@ use super::scene::{HaLab, VIPS, privileged};
 use crate::lab::{SOON, eventually, lab_test};
 
 #[lab_test(privileged)]
-fn groups_are_divided_among_the_nodes_and_gathered_when_one_fails() {
+fn groups_are_spread_over_nodes_and_gathered_when_one_fails() {
     let mut lab = HaLab::start("  vips: 10.1.0.101-102\n  groups: 2\n");
     let owners = VIPS.map(|vip| lab.owner(vip));
     let divided = eventually(SOON, || {

@@ -41,7 +41,7 @@ fn expect_ended(server: &Proc, calls: usize) {
 }
 
 #[lab_test]
-fn calls_of_plain_clients_and_of_clients_in_tls_reach_plain_hosts() {
+fn grpc_calls_by_plain_and_tls_clients_reach_plain_hosts() {
     if !has_grpcio() {
         return;
     }

@@ -14,7 +14,7 @@ const BAD_TRAILERS: &[u8] = b"\x0f\x0d\x015";
 const CANCEL: [u8; 4] = [0, 0, 0, 8];
 
 #[lab_test]
-fn an_answer_that_breaks_off_is_a_reset_for_clients_of_both_versions() {
+fn a_broken_off_answer_is_a_reset_for_http1_and_http2_clients() {
     let lab = Lab::new();
     let _east = FrameHost::start(&lab, 65_535, |host, frame, _| {
         if frame.kind == HEADERS {

@@ -265,7 +265,7 @@ fn a_client_that_takes_nothing_holds_back_the_host() {
 }
 
 #[lab_test]
-fn the_reset_of_a_client_reaches_the_host_though_its_window_is_closed() {
+fn a_clients_reset_reaches_the_host_despite_a_closed_window() {
     let lab = Lab::new();
     let (events, seen) = mpsc::channel();
     let events = std::sync::Mutex::new(events);

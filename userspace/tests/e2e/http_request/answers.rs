@@ -8,7 +8,7 @@ use crate::https::scene::{self, certificate, certificates, connect};
 use crate::lab::{Lab, SOON, Signalbox, eventually, lab_test};
 
 #[lab_test]
-fn answers_end_where_http_says_and_pipelined_requests_are_answered_in_order() {
+fn answers_end_as_http_says_and_pipelined_ones_come_in_order() {
     let lab = Lab::new();
     let (_east, _sb) = one_host(&lab);
     let mut client = Client::connect(&lab);

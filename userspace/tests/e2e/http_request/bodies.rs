@@ -92,7 +92,7 @@ fn slow_readers_and_writers_cost_little_memory() {
 }
 
 #[lab_test]
-fn a_client_that_waits_for_100_gets_it_and_an_early_answer_is_passed_at_once() {
+fn a_waiting_client_gets_100_and_an_early_answer_passes_at_once() {
     let lab = Lab::new();
     let (_east, _sb) = one_host(&lab);
     let mut client = Client::connect(&lab);

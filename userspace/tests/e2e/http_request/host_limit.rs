@@ -155,7 +155,7 @@ fn requests_of_clients_that_have_gone_reach_no_host() {
 }
 
 #[lab_test]
-fn a_client_waits_for_the_host_that_its_cookie_names_while_others_do_not() {
+fn a_client_waits_for_its_cookies_host_while_others_do_not() {
     let lab = Lab::new();
     let hosts = ["east-1", "east-2"];
     let _health = hosts.map(|host| servers::healthy(lab.host(host)));
@@ -233,7 +233,7 @@ fn connections_wait_for_cut_flows_to_end() {
 /// The streams of a client may use more than the one descriptor for a host that its connection is given: the process
 /// never has more than it planned for.
 #[lab_test]
-fn streams_share_the_descriptors_that_connections_are_counted_by() {
+fn streams_stay_within_the_descriptors_planned_for_connections() {
     const REQUESTS: u32 = 8;
     let lab = Lab::new();
     let _health = servers::healthy(lab.host("east-1"));

@@ -19,7 +19,7 @@ fn two_hosts(lab: &Lab) -> Signalbox {
 }
 
 #[lab_test]
-fn a_host_that_is_killed_between_requests_is_not_seen_by_a_client() {
+fn a_host_killed_between_requests_goes_unnoticed_by_clients() {
     let lab = Lab::new();
     let mut routers = Router::start_all(&lab, &["east-1", "east-2"]);
     let sb = two_hosts(&lab);
@@ -104,7 +104,7 @@ impl Drop for StopOnDrop<'_> {
 }
 
 #[lab_test]
-fn rotation_of_a_host_under_load_of_kept_connections_loses_no_request() {
+fn rotating_a_host_under_keep_alive_load_loses_no_request() {
     const CLIENTS: usize = 8;
     let lab = Lab::new();
     let _routers = Router::start_all(&lab, &["east-1", "east-2"]);

@@ -79,7 +79,7 @@ fn limits_of_a_source_count_connections_and_no_requests() {
 }
 
 #[lab_test]
-fn a_host_that_wants_proxy_headers_gets_each_client_on_its_own_connection() {
+fn a_proxy_header_host_gets_one_connection_per_client() {
     let lab = Lab::new();
     let _router = Router::accept_proxy(&lab, "east-1");
     let east = config::cluster("east-1", &["proxy_protocol: v2"], &["east-1"]);

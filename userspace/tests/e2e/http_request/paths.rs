@@ -58,7 +58,7 @@ fn the_longest_path_decides_and_each_path_keeps_its_weights() {
 }
 
 #[lab_test]
-fn clients_behind_trusted_proxies_are_known_and_others_cannot_lie() {
+fn clients_of_trusted_proxies_are_known_and_others_cannot_lie() {
     let lab = Lab::new();
     let east = WebHost::start(&lab, "east-1");
     let log = lab.dir().join("access.json");

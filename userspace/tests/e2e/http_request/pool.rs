@@ -21,8 +21,8 @@ fn accepted(lab: &Lab) -> u32 {
 
 /// A few clients that speak HTTP/2 have hundreds of requests under way: each connection to the host serves many.
 #[test]
-fn a_host_of_http1_gets_no_more_connections_than_requests_at_a_time() {
-    let name = "a_host_of_http1_gets_no_more_connections_than_requests_at_a_time";
+fn an_http1_host_gets_no_more_connections_than_requests_at_once() {
+    let name = "an_http1_host_gets_no_more_connections_than_requests_at_once";
     if !privileged(name) || !is_installed("h2load", "nghttp2-client") {
         return;
     }

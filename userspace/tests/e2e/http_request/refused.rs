@@ -7,7 +7,7 @@ use crate::lab::signalbox::{check, write_config};
 use crate::lab::{Lab, Signalbox, http, lab_test};
 
 #[lab_test]
-fn what_could_smuggle_a_request_gets_400_and_reaches_no_host() {
+fn requests_that_could_smuggle_are_refused_and_reach_no_host() {
     let lab = Lab::new();
     let east = WebHost::start(&lab, "east-1");
     let sb = Signalbox::start(&lab, &config_of("timeouts: { peek_http: 2s }", &["east-1"], &[ROUTE]));

@@ -20,7 +20,7 @@ fn weighted(east: u32, west: u32) -> String {
 }
 
 #[lab_test]
-fn weights_are_exact_on_one_kept_connection_and_a_change_holds_for_the_next_request() {
+fn weights_are_exact_on_one_connection_and_change_at_once() {
     let lab = Lab::new();
     let _routers = (Router::start(&lab, "east-1"), Router::nginx(&lab, "west-2"));
     let sb = Signalbox::start(&lab, &weighted(10, 80));
@@ -56,7 +56,7 @@ fn weights_are_exact_on_one_kept_connection_and_a_change_holds_for_the_next_requ
 }
 
 #[lab_test]
-fn names_on_one_connection_go_to_their_own_hosts_with_their_fields() {
+fn names_on_one_connection_go_to_their_hosts_with_their_fields() {
     let lab = Lab::new();
     let (east, west) = (WebHost::start(&lab, "east-1"), WebHost::start(&lab, "west-2"));
     let routes = [

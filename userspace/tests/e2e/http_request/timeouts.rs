@@ -8,7 +8,7 @@ use super::scene::{Client, ROUTE, WebHost, config_of, field, one_host};
 use crate::lab::{Lab, SOON, Signalbox, eventually, lab_test, servers};
 
 #[lab_test]
-fn who_is_too_slow_is_told_so() {
+fn a_slow_client_gets_408_and_a_slow_host_causes_504() {
     let lab = Lab::new();
     let _health = servers::healthy(lab.host("east-1"));
     let (_host, accepted) = servers::hand_over(lab.host("east-1"), "[::]:80");

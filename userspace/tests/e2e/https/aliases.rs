@@ -14,7 +14,7 @@ fn quoted(text: &str) -> String {
 }
 
 #[lab_test]
-fn an_alias_is_served_with_the_certificate_of_its_event_and_not_after_its_removal() {
+fn an_alias_is_served_with_its_events_certificate_until_removed() {
     let lab = Lab::new();
     let _gear = WebHost::start(&lab, "east-1");
     let directory = lab.dir().join("aliases");

@@ -20,7 +20,7 @@ fn text(certificates: &str) -> String {
 }
 
 #[lab_test]
-fn a_directory_is_watched_and_no_handshake_fails_while_certificates_change() {
+fn a_certificate_directory_is_watched_and_no_handshake_fails() {
     let lab = Lab::new();
     let _east = WebHost::start(&lab, "east-1");
     let directory = lab.dir().join("certs.d");
@@ -84,7 +84,7 @@ fn a_directory_is_watched_and_no_handshake_fails_while_certificates_change() {
 }
 
 #[lab_test]
-fn a_configuration_with_a_certificate_that_cannot_be_used_is_refused() {
+fn a_configuration_with_an_unusable_certificate_is_refused() {
     let lab = Lab::new();
     let _east = WebHost::start(&lab, "east-1");
     let (pem, other) = (

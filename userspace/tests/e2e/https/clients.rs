@@ -34,7 +34,7 @@ pub(super) fn showing(lab: &Lab, pem: &Path) -> ClientConfig {
 pub(super) const ROUTE: &str = "{ host: a.test, clusters: { east-1: 1 } }";
 
 #[lab_test]
-fn clients_without_a_certificate_are_refused_where_one_is_required() {
+fn clients_without_a_required_certificate_are_refused() {
     let lab = Lab::new();
     let _east = WebHost::start(&lab, "east-1");
     let (pem, client_pem) = (

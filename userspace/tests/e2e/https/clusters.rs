@@ -51,7 +51,7 @@ fn text(lab: &Lab, cluster: &Cluster, has_certificates: bool) -> String {
 }
 
 #[lab_test]
-fn names_of_a_cluster_are_served_with_the_certificates_of_its_routes_and_secrets() {
+fn cluster_names_are_served_with_route_and_secret_certificates() {
     let lab = Lab::new();
     let _east = Router::start(&lab, "east-1");
     let cluster = Cluster::start(&lab.lb);
@@ -125,7 +125,7 @@ fn names_of_a_cluster_are_served_with_the_certificates_of_its_routes_and_secrets
 }
 
 #[lab_test]
-fn who_tells_a_name_may_say_where_its_tls_ends() {
+fn a_learned_route_may_choose_its_tls_termination() {
     let lab = Lab::new();
     let _east = Router::start(&lab, "east-1");
     let pem = certificate(&lab, "lb", &["a.test"]);

@@ -17,7 +17,7 @@ fn start(lab: &Lab) -> (WebHost, Signalbox) {
 }
 
 #[lab_test]
-fn requests_of_a_tls_connection_are_routed_and_the_host_learns_the_protocol() {
+fn tls_requests_are_routed_and_the_host_learns_the_protocol() {
     let lab = Lab::new();
     let (east, sb) = start(&lab);
     let mut client = connect(&lab, "a.test");

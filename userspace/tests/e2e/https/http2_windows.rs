@@ -39,7 +39,7 @@ fn streams_of_a_client_that_takes_nothing_are_reset_in_time() {
 }
 
 #[lab_test]
-fn an_answer_is_taken_as_slowly_as_the_client_likes_though_the_listener_goes() {
+fn a_slow_client_gets_its_whole_answer_though_the_listener_goes() {
     let lab = Lab::new();
     let _east = WebHost::start(&lab, "east-1");
     let config = config_of("timeouts: { body: 3s, keep_alive: 1s }", &["east-1"], &[ROUTE]);

@@ -43,7 +43,7 @@ fn the_name_decides_where_tls_ends() {
 }
 
 #[lab_test]
-fn a_name_without_a_certificate_is_refused_where_the_listener_is_strict() {
+fn a_strict_listener_refuses_a_name_without_a_certificate() {
     let lab = Lab::new();
     let _east = Router::start(&lab, "east-1");
     let pem = certificate(&lab, "lb", &["a.test"]);

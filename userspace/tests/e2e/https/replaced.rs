@@ -329,7 +329,7 @@ fn a_successor_costs_no_request_of_a_kept_connection() {
 }
 
 #[lab_test]
-fn a_kill_costs_requests_in_flight_and_none_on_connections_opened_afterwards() {
+fn a_kill_costs_requests_in_flight_but_none_on_new_connections() {
     let lab = Lab::new();
     let (east, mut sb) = start(&lab);
     let config = lab.dir().join("signalbox.yaml");

@@ -27,8 +27,8 @@ fn is_routed(lab: &cut::CutLab, sb: &Signalbox) -> bool {
 }
 
 #[test]
-fn by_default_the_kernel_routes_unless_a_rule_would_touch_connections() {
-    let Some(lab) = super::lab("by_default_the_kernel_routes_unless_a_rule_would_touch_connections") else {
+fn the_kernel_routes_by_default_unless_a_rule_would_interfere() {
+    let Some(lab) = super::lab("the_kernel_routes_by_default_unless_a_rule_would_interfere") else {
         return;
     };
     let _router = Router::start(&lab, "east-1");

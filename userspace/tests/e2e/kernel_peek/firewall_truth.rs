@@ -127,8 +127,8 @@ fn network(sandbox: &Sandbox) -> Result<(Ns, Ns)> {
 }
 
 #[test]
-fn what_is_judged_free_passes_the_kernel_unchanged() {
-    const TEST: &str = "what_is_judged_free_passes_the_kernel_unchanged";
+fn traffic_judged_free_passes_the_kernel_firewall_unchanged() {
+    const TEST: &str = "traffic_judged_free_passes_the_kernel_firewall_unchanged";
     let programs = [("nft", "nftables"), ("iptables-nft", "iptables"), ("ipset", "ipset")];
     if !privileged(TEST) || !available(TEST, &programs) {
         return;

@@ -52,8 +52,8 @@ fn expect_answer(mut client: TcpStream) {
 /// A host that refuses is counted and ejected by the kernel's observations alone: by load, the program skips an ejected
 /// host, and userspace connects to no host.
 #[test]
-fn clients_of_a_host_that_refuses_are_served_by_another_and_it_is_ejected() {
-    let test = "clients_of_a_host_that_refuses_are_served_by_another_and_it_is_ejected";
+fn a_refusing_host_is_ejected_and_its_clients_get_another() {
+    let test = "a_refusing_host_is_ejected_and_its_clients_get_another";
     let Some(lab) = super::lab(test) else { return };
     // The first host's check is answered, and nothing else.
     let _health = servers::healthy(lab.host("east-1"));
@@ -116,8 +116,8 @@ fn a_host_that_refuses_is_asked_again_after_a_second() {
 
 /// Health checks show the options that a host lacks: no client waits for a handshake that does not agree.
 #[test]
-fn a_host_whose_checks_show_that_it_lacks_options_is_left_to_userspace() {
-    let Some(lab) = super::lab("a_host_whose_checks_show_that_it_lacks_options_is_left_to_userspace") else {
+fn a_host_that_lacks_tcp_options_in_checks_is_left_to_userspace() {
+    let Some(lab) = super::lab("a_host_that_lacks_tcp_options_in_checks_is_left_to_userspace") else {
         return;
     };
     lab.host("east-1").must(&["sysctl", "-qw", "net.ipv4.tcp_timestamps=0"]);
@@ -144,8 +144,8 @@ fn a_host_whose_checks_show_that_it_lacks_options_is_left_to_userspace() {
 }
 
 #[test]
-fn clients_of_a_host_that_says_nothing_are_served_by_another_or_once_it_speaks() {
-    let Some(lab) = super::lab("clients_of_a_host_that_says_nothing_are_served_by_another_or_once_it_speaks") else {
+fn a_silent_hosts_clients_get_another_or_wait_until_it_answers() {
+    let Some(lab) = super::lab("a_silent_hosts_clients_get_another_or_wait_until_it_answers") else {
         return;
     };
     let _routers = Router::start_all(&lab, &["east-1", "east-2"]);
@@ -238,8 +238,8 @@ fn a_client_whose_first_data_was_overwritten_is_served() {
 /// Repeated data whose first copy is overwritten is read again: it asks for the same, though its name has no separate
 /// route, and no second flow begins.
 #[test]
-fn first_data_for_a_wildcard_that_is_repeated_begins_no_second_flow() {
-    let Some(lab) = super::lab("first_data_for_a_wildcard_that_is_repeated_begins_no_second_flow") else {
+fn repeated_first_data_for_a_wildcard_starts_no_second_flow() {
+    let Some(lab) = super::lab("repeated_first_data_for_a_wildcard_starts_no_second_flow") else {
         return;
     };
     let _router = Router::start(&lab, "east-1");

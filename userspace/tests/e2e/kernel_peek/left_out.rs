@@ -39,8 +39,8 @@ pub(super) fn left_out(sb: &Signalbox, (kind, reason): (&str, &str)) -> f64 {
 }
 
 #[test]
-fn what_the_program_cannot_decide_is_served_by_userspace_with_the_reason_shown() {
-    let Some(lab) = super::lab("what_the_program_cannot_decide_is_served_by_userspace_with_the_reason_shown") else {
+fn undecidable_connections_go_to_userspace_and_show_the_reason() {
+    let Some(lab) = super::lab("undecidable_connections_go_to_userspace_and_show_the_reason") else {
         return;
     };
     let _router = Router::start(&lab, "east-1");
@@ -122,7 +122,7 @@ fn by_path(sb: &Signalbox, path: &str) -> f64 {
 }
 
 #[lab_test]
-fn connections_are_counted_by_their_path_and_all_reasons_are_shown() {
+fn connections_are_counted_by_path_and_every_reason_is_shown() {
     let lab = cut::lab();
     let _router = Router::start(&lab, "east-1");
     let body = |datapath: &str, keys: &[&str], route: &str| {

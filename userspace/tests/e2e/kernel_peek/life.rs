@@ -66,8 +66,8 @@ fn flows_outlive_the_process_and_a_successor_knows_them() {
 }
 
 #[test]
-fn a_successor_believes_the_cookies_of_its_predecessor_and_loses_no_request() {
-    let Some(lab) = super::lab("a_successor_believes_the_cookies_of_its_predecessor_and_loses_no_request") else {
+fn a_successor_accepts_old_cookies_and_loses_no_request() {
+    let Some(lab) = super::lab("a_successor_accepts_old_cookies_and_loses_no_request") else {
         return;
     };
     let _router = Router::start(&lab, "east-1");
@@ -104,8 +104,8 @@ fn a_successor_believes_the_cookies_of_its_predecessor_and_loses_no_request() {
 
 /// The predecessor waits for a connection with a socket; until then its TC program runs before its successor's.
 #[test]
-fn a_draining_predecessor_leaves_its_successor_s_connections_alone() {
-    let Some(lab) = super::lab("a_draining_predecessor_leaves_its_successor_s_connections_alone") else {
+fn a_draining_predecessor_leaves_its_successors_flows_alone() {
+    let Some(lab) = super::lab("a_draining_predecessor_leaves_its_successors_flows_alone") else {
         return;
     };
     let _router = Router::start(&lab, "east-1");
@@ -136,8 +136,8 @@ fn a_draining_predecessor_leaves_its_successor_s_connections_alone() {
 
 /// Clients between handshake and first data have a cookie, and no socket.
 #[test]
-fn clients_that_have_said_nothing_yet_outlive_a_reload_that_switches_it_off() {
-    let Some(lab) = super::lab("clients_that_have_said_nothing_yet_outlive_a_reload_that_switches_it_off") else {
+fn silent_clients_survive_a_reload_that_ends_the_kernel_peek() {
+    let Some(lab) = super::lab("silent_clients_survive_a_reload_that_ends_the_kernel_peek") else {
         return;
     };
     let _router = Router::start(&lab, "east-1");
@@ -205,8 +205,8 @@ fn a_process_that_stands_still_answers_no_syn() {
 }
 
 #[test]
-fn a_client_s_port_is_used_again_behind_a_flow_that_nobody_has_freed() {
-    let Some(lab) = super::lab("a_client_s_port_is_used_again_behind_a_flow_that_nobody_has_freed") else {
+fn a_clients_port_can_be_reused_after_a_flow_not_yet_freed() {
+    let Some(lab) = super::lab("a_clients_port_can_be_reused_after_a_flow_not_yet_freed") else {
         return;
     };
     let (_health, hosts, mut sb) = start(&lab);

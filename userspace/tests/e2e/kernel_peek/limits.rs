@@ -82,7 +82,7 @@ fn expect_no_connections(sb: &Signalbox) {
 }
 
 #[lab_test]
-fn limits_count_connections_of_the_kernel_and_of_workers_together() {
+fn limits_count_kernel_and_worker_connections_together() {
     if cut::lenient() {
         return;
     }

@@ -36,8 +36,8 @@ pub(super) fn is_served_by(lab: &CutLab, sb: &Signalbox) -> bool {
 }
 
 #[test]
-fn names_are_served_without_a_process_and_the_next_one_takes_over() {
-    let Some(lab) = super::lab("names_are_served_without_a_process_and_the_next_one_takes_over") else {
+fn names_are_served_without_a_process_and_the_next_takes_over() {
+    let Some(lab) = super::lab("names_are_served_without_a_process_and_the_next_takes_over") else {
         return;
     };
     let _router = Router::start(&lab, "east-1");

@@ -120,8 +120,8 @@ fn long_first_data_that_userspace_routes_is_returned_to_it() {
 
 /// The end comes with the last segment, as where all came in one.
 #[test]
-fn long_first_data_with_its_client_s_end_is_returned_to_userspace() {
-    let Some(lab) = super::lab("long_first_data_with_its_client_s_end_is_returned_to_userspace") else {
+fn long_first_data_with_the_clients_fin_returns_to_userspace() {
+    let Some(lab) = super::lab("long_first_data_with_the_clients_fin_returns_to_userspace") else {
         return;
     };
     let _router = Router::start(&lab, "east-1");
@@ -144,8 +144,8 @@ fn long_first_data_with_its_client_s_end_is_returned_to_userspace() {
 
 /// With the same cookie no connection takes another element of the ring.
 #[test]
-fn a_client_that_resets_its_first_part_finds_userspace_the_next_time() {
-    let Some(lab) = super::lab("a_client_that_resets_its_first_part_finds_userspace_the_next_time") else {
+fn a_client_that_resets_its_first_part_gets_userspace_next_time() {
+    let Some(lab) = super::lab("a_client_that_resets_its_first_part_gets_userspace_next_time") else {
         return;
     };
     let _router = Router::start(&lab, "east-1");
@@ -176,8 +176,8 @@ fn a_client_that_resets_its_first_part_finds_userspace_the_next_time() {
 }
 
 #[test]
-fn first_data_whose_rest_is_lost_is_passed_up_when_it_is_repeated() {
-    let Some(lab) = super::lab("first_data_whose_rest_is_lost_is_passed_up_when_it_is_repeated") else {
+fn first_data_with_a_lost_rest_is_passed_up_when_repeated() {
+    let Some(lab) = super::lab("first_data_with_a_lost_rest_is_passed_up_when_repeated") else {
         return;
     };
     let _router = Router::start(&lab, "east-1");

@@ -122,7 +122,7 @@ fn a_repaired_socket_goes_on_with_the_options_of_its_handshake() {
 }
 
 #[lab_test]
-fn repaired_sockets_carry_every_byte_on_good_links_and_on_bad_ones() {
+fn repaired_sockets_carry_every_byte_on_good_and_bad_links() {
     let lab = cut::lab();
     let _sockets = packet_sockets(&lab);
     let _servers = transfers::servers_of(&lab, doors());
@@ -165,7 +165,7 @@ fn without_the_kernels_function_every_client_keeps_the_kernel() {
 /// The first packet of the socket would be invalid, or that of a connection from this machine, whose addresses may be
 /// translated.
 #[lab_test]
-fn repaired_sockets_pass_rules_about_state_and_translation_of_addresses() {
+fn repaired_sockets_pass_conntrack_and_nat_rules() {
     let lab = cut::lab();
     for words in [
         "add table inet t",

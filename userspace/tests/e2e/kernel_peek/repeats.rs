@@ -63,8 +63,8 @@ fn request(host: &str) -> String {
 
 /// The bytes of the first name never reach the host of the second one, nor the other way round.
 #[test]
-fn first_data_that_is_repeated_with_another_name_goes_to_the_host_of_that_name() {
-    let name = "first_data_that_is_repeated_with_another_name_goes_to_the_host_of_that_name";
+fn first_data_repeated_with_a_new_name_goes_to_that_names_host() {
+    let name = "first_data_repeated_with_a_new_name_goes_to_that_names_host";
     let Some(lab) = super::lab(name) else {
         return;
     };

@@ -47,8 +47,8 @@ fn a_name_leads_to_its_host_and_no_socket_takes_part() {
 
 /// A foreign program that accepts each packet: those after it in order see none.
 #[test]
-fn a_program_that_accepts_everything_keeps_no_packet_from_the_peek() {
-    let Some(lab) = super::lab("a_program_that_accepts_everything_keeps_no_packet_from_the_peek") else {
+fn a_foreign_accept_all_program_hides_no_packet_from_the_peek() {
+    let Some(lab) = super::lab("a_foreign_accept_all_program_hides_no_packet_from_the_peek") else {
         return;
     };
     let _foreign = ["client", "back"].map(|device| Impaired::new(&lab.lb, device, Odds::GOOD));
@@ -145,8 +145,8 @@ const ODD: [Odd; 7] = [
 ];
 
 #[test]
-fn what_the_program_does_not_understand_is_answered_as_ever() {
-    let Some(lab) = super::lab("what_the_program_does_not_understand_is_answered_as_ever") else {
+fn requests_passed_up_by_the_kernel_peek_are_answered_as_usual() {
+    let Some(lab) = super::lab("requests_passed_up_by_the_kernel_peek_are_answered_as_usual") else {
         return;
     };
     let _router = Router::start(&lab, "east-1");

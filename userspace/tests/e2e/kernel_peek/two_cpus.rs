@@ -230,8 +230,8 @@ fn expect_whole(sb: &Signalbox, connections: u64) {
 }
 
 #[test]
-fn first_data_is_sent_once_where_two_cpus_have_the_hosts_answer_at_once() {
-    let Some(lab) = super::lab("first_data_is_sent_once_where_two_cpus_have_the_hosts_answer_at_once") else {
+fn first_data_is_sent_once_though_two_cpus_get_the_hosts_answer() {
+    let Some(lab) = super::lab("first_data_is_sent_once_though_two_cpus_get_the_hosts_answer") else {
         return;
     };
     let (_health, sb) = start(&lab);

@@ -68,8 +68,8 @@ where
 /// The host answers the SYN by a bare acknowledgement (RFC 5961); our kernel would reset that, and the client would
 /// wait until its retransmission.
 #[test]
-fn a_host_that_asks_about_an_old_connection_is_told_and_asked_again() {
-    let Some(lab) = super::lab("a_host_that_asks_about_an_old_connection_is_told_and_asked_again") else {
+fn a_hosts_challenge_ack_is_answered_by_reset_and_a_new_syn() {
+    let Some(lab) = super::lab("a_hosts_challenge_ack_is_answered_by_reset_and_a_new_syn") else {
         return;
     };
     let (_health, hosts, sb) = start(&lab);
@@ -89,8 +89,8 @@ fn a_host_that_asks_about_an_old_connection_is_told_and_asked_again() {
 }
 
 #[test]
-fn what_a_client_says_behind_its_first_data_waits_with_it() {
-    let Some(lab) = super::lab("what_a_client_says_behind_its_first_data_waits_with_it") else {
+fn later_client_data_waits_in_order_with_the_first_data() {
+    let Some(lab) = super::lab("later_client_data_waits_in_order_with_the_first_data") else {
         return;
     };
     let (_health, hosts, sb) = start(&lab);

@@ -62,8 +62,8 @@ fn a_wildcard_of_one_label_stands_for_no_more() {
 }
 
 #[test]
-fn the_longest_wildcard_leads_to_its_host_but_for_names_of_their_own() {
-    let Some(lab) = super::lab("the_longest_wildcard_leads_to_its_host_but_for_names_of_their_own") else {
+fn the_longest_wildcard_wins_except_for_names_with_own_routes() {
+    let Some(lab) = super::lab("the_longest_wildcard_wins_except_for_names_with_own_routes") else {
         return;
     };
     let _routers = Router::start_all(&lab, &["east-1", "west-2"]);

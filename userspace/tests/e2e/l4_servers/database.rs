@@ -95,8 +95,8 @@ fn all_go_on(held: &mut [Held]) {
 }
 
 #[test]
-fn transactions_go_on_while_hosts_are_drained_removed_and_killed() {
-    const NAME: &str = "transactions_go_on_while_hosts_are_drained_removed_and_killed";
+fn transactions_go_on_as_hosts_are_drained_removed_and_killed() {
+    const NAME: &str = "transactions_go_on_as_hosts_are_drained_removed_and_killed";
     if !privileged(NAME) || !available(NAME, &PROGRAMS) {
         return;
     }

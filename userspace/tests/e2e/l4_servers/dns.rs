@@ -157,8 +157,8 @@ fn one_service_answers_over_udp_and_tcp() {
 }
 
 #[test]
-fn an_answer_larger_than_a_packet_comes_in_fragments_or_after_truncation_by_tcp() {
-    const NAME: &str = "an_answer_larger_than_a_packet_comes_in_fragments_or_after_truncation_by_tcp";
+fn a_large_dns_answer_is_fragmented_or_truncated_to_use_tcp() {
+    const NAME: &str = "a_large_dns_answer_is_fragmented_or_truncated_to_use_tcp";
     if !privileged(NAME) || !available(NAME, &PROGRAMS) {
         return;
     }
@@ -194,8 +194,8 @@ fn an_answer_larger_than_a_packet_comes_in_fragments_or_after_truncation_by_tcp(
 }
 
 #[test]
-fn a_drained_name_server_is_asked_nothing_new_and_a_killed_one_no_more() {
-    const NAME: &str = "a_drained_name_server_is_asked_nothing_new_and_a_killed_one_no_more";
+fn a_drained_or_killed_name_server_gets_no_new_queries() {
+    const NAME: &str = "a_drained_or_killed_name_server_gets_no_new_queries";
     if !privileged(NAME) || !available(NAME, &PROGRAMS) {
         return;
     }

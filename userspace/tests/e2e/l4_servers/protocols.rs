@@ -35,7 +35,7 @@ fn expect_kept(stream: &TcpStream, when: &str) {
 }
 
 #[lab_test]
-fn a_connection_stays_whatever_the_order_of_its_services_protocols() {
+fn a_connection_survives_any_order_of_its_services_protocols() {
     let lab = Lab::new();
     let host = lab.host("east-1");
     let _servers = ["10.2.0.2:6000", "[fd00:2::2]:6000"].map(|at| greeter(host, at, "east-1"));

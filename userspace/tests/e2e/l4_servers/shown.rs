@@ -17,7 +17,7 @@ fn start(lab: &Lab) -> (Server, Signalbox) {
 }
 
 #[lab_test]
-fn a_host_of_another_family_a_port_that_is_not_used_and_an_unknown_name_are_told() {
+fn wrong_address_family_unused_port_and_unknown_name_are_shown() {
     let lab = Lab::new();
     let (_server, sb) = start(&lab);
     let run = |words: &[&str]| {

@@ -71,8 +71,8 @@ fn an_answer_outlives_the_process() {
 }
 
 #[test]
-fn an_answer_survives_a_takeover_and_is_counted_by_the_successor() {
-    let test = "an_answer_survives_a_takeover_and_is_counted_by_the_successor";
+fn a_cut_answer_survives_a_takeover_and_the_successor_counts_it() {
+    let test = "a_cut_answer_survives_a_takeover_and_the_successor_counts_it";
     let Some(mut scene) = Scene::begin(test, ON, "") else {
         return;
     };
@@ -186,8 +186,8 @@ fn a_host_that_does_not_answer_in_time_is_given_up() {
 }
 
 #[test]
-fn a_request_goes_to_another_host_where_the_first_cannot_be_connected_to() {
-    let test = "a_request_goes_to_another_host_where_the_first_cannot_be_connected_to";
+fn a_request_goes_to_another_host_if_the_first_refuses() {
+    let test = "a_request_goes_to_another_host_if_the_first_refuses";
     let Some(scene) = Scene::begin(test, ON, "") else {
         return;
     };
@@ -217,13 +217,9 @@ fn a_request_goes_to_another_host_where_the_first_cannot_be_connected_to() {
 }
 
 #[test]
-fn a_cut_request_is_ended_when_the_drain_time_of_its_host_is_over() {
+fn a_cut_request_ends_when_its_hosts_drain_time_is_over() {
     let top = format!("{ON}\ntimeouts: {{ drain: 1s }}");
-    let Some(scene) = Scene::begin(
-        "a_cut_request_is_ended_when_the_drain_time_of_its_host_is_over",
-        &top,
-        "",
-    ) else {
+    let Some(scene) = Scene::begin("a_cut_request_ends_when_its_hosts_drain_time_is_over", &top, "") else {
         return;
     };
     let (client, host) = scene.ask_cut(DOORS[0], &close_request("a.test"));

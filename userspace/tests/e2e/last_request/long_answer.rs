@@ -81,8 +81,8 @@ fn late(scene: &Scene, result: &str) -> f64 {
 /// Two requests on each connection: a short answer, which is not cut, and a long one, which is, outlives the process,
 /// and ends with its host.
 #[test]
-fn a_long_answer_behind_a_short_one_is_cut_and_outlives_the_process() {
-    let test = "a_long_answer_behind_a_short_one_is_cut_and_outlives_the_process";
+fn a_long_answer_after_a_short_one_is_cut_and_outlives_a_kill() {
+    let test = "a_long_answer_after_a_short_one_is_cut_and_outlives_a_kill";
     let Some(mut scene) = Scene::begin(test, ON, "") else {
         return;
     };
@@ -183,8 +183,8 @@ fn a_pipelined_request_keeps_an_answer_in_userspace() {
 /// A client that sends more, or ends its sending side, once its host has been connected: its answer is passed on at
 /// full speed, and its next request is served.
 #[test]
-fn a_client_that_says_more_before_its_answer_keeps_its_connection() {
-    let test = "a_client_that_says_more_before_its_answer_keeps_its_connection";
+fn a_client_that_sends_more_before_its_answer_stays_connected() {
+    let test = "a_client_that_sends_more_before_its_answer_stays_connected";
     let Some(scene) = Scene::begin(test, ON, "") else {
         return;
     };

@@ -27,8 +27,8 @@ fn exchange(scene: &Scene, request: &str, behind: &str) {
 }
 
 #[test]
-fn whoever_wants_the_answer_gets_it_and_metrics_say_why() {
-    let test = "whoever_wants_the_answer_gets_it_and_metrics_say_why";
+fn a_last_request_not_cut_is_counted_and_explained_by_reason() {
+    let test = "a_last_request_not_cut_is_counted_and_explained_by_reason";
     let Some(mut scene) = Scene::begin(test, ON, "") else {
         return;
     };
@@ -67,8 +67,8 @@ fn whoever_wants_the_answer_gets_it_and_metrics_say_why() {
 }
 
 #[test]
-fn a_request_that_has_not_come_as_a_whole_or_alone_is_seen_through() {
-    let test = "a_request_that_has_not_come_as_a_whole_or_alone_is_seen_through";
+fn a_request_not_whole_or_not_alone_is_served_without_a_cut() {
+    let test = "a_request_not_whole_or_not_alone_is_served_without_a_cut";
     let Some(scene) = Scene::begin(test, ON, "") else {
         return;
     };

@@ -67,9 +67,9 @@ fn exchange_all(streams: &[TcpStream], most: u64) -> Vec<String> {
 
 /// Killed when all WebSockets are cut: no WebSocket and no byte is lost.
 #[test]
-fn of_a_thousand_websockets_none_is_lost_when_the_process_is_killed() {
+fn none_of_a_thousand_websockets_is_lost_when_the_process_dies() {
     const COUNT: usize = 1000;
-    let test = "of_a_thousand_websockets_none_is_lost_when_the_process_is_killed";
+    let test = "none_of_a_thousand_websockets_is_lost_when_the_process_dies";
     let Some(mut scene) = Scene::begin_exchanging(test) else {
         return;
     };

@@ -46,7 +46,7 @@ fn bytes() -> u64 {
 }
 
 #[lab_test]
-fn listeners_tier_cut_services_and_the_shield_do_their_work_and_outlive_a_sigkill() {
+fn listeners_cut_services_and_shield_work_and_outlive_a_sigkill() {
     if cut::lenient() {
         return;
     }

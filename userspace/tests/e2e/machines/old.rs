@@ -10,7 +10,7 @@ use crate::lab::signalbox::write_config;
 use crate::lab::{Lab, SOON, Signalbox, eventually, lab_test};
 
 #[lab_test]
-fn a_kernel_that_is_too_old_serves_listeners_and_names_what_it_refuses() {
+fn an_old_kernel_serves_listeners_and_names_what_it_refuses() {
     let lab = Lab::new();
     let doctor = Command::new(crate::lab::signalbox::binary())
         .args(["doctor", "-o", "json"])

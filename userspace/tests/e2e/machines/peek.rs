@@ -19,7 +19,7 @@ pub(super) fn running() -> (u32, u32) {
 }
 
 #[lab_test]
-fn connections_are_routed_in_the_kernel_or_it_is_said_why_not_and_all_are_served() {
+fn connections_are_kernel_routed_or_say_why_and_all_are_served() {
     if cut::lenient() {
         return;
     }

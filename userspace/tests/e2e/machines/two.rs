@@ -38,7 +38,7 @@ fn place(name: &str, card: &str, address: &str, gateway: &str) -> Ns {
 }
 
 #[lab_test]
-fn services_and_the_shield_stand_in_the_driver_of_a_card_with_several_queues() {
+fn services_and_shield_run_in_the_driver_of_a_multi_queue_card() {
     let client = place("sbm-client", "eth0", "10.1.0.2/24", "10.1.0.1");
     let host = place("sbm-host", "eth1", "10.2.0.2/24", "10.2.0.1");
     client.must(&["ip", "addr", "add", "10.1.0.3/24", "dev", "eth0"]);

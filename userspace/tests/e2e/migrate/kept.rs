@@ -44,7 +44,7 @@ fn a_migration_goes_on_after_the_balancer_was_killed() {
 }
 
 #[lab_test]
-fn a_migration_goes_on_in_the_process_that_takes_over_and_no_request_fails() {
+fn a_migration_continues_after_a_takeover_and_no_request_fails() {
     let lab = cut::lab();
     let _routers = Router::start_all(&lab, &["east-1", "west-1"]);
     let mut sb = Signalbox::start(&lab, &body("connection", &[]));

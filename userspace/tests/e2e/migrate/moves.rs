@@ -43,7 +43,7 @@ fn a_good_cluster_gets_all_of_a_name_and_no_request_fails() {
 }
 
 #[lab_test]
-fn requests_that_are_routed_one_by_one_are_seen_with_their_latency() {
+fn a_migration_of_routed_requests_reports_their_latency() {
     let lab = cut::lab();
     let _routers = Router::start_all(&lab, &["east-1", "west-1"]);
     let sb = Signalbox::start(&lab, &body("request", &[]));

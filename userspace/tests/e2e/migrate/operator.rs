@@ -59,7 +59,7 @@ fn an_operator_pauses_resumes_and_aborts() {
 }
 
 #[lab_test]
-fn what_cannot_be_moved_is_refused_with_the_remedy() {
+fn an_invalid_migration_is_refused_with_the_reason() {
     let lab = cut::lab();
     let _router = Router::start(&lab, "east-1");
     let sb = Signalbox::start(&lab, &body("connection", &[]));

@@ -32,7 +32,7 @@ fn must_go_back_by(lab: &lab::Lab, sb: &Signalbox, words: &[&str], reason: &str)
 }
 
 #[lab_test]
-fn a_cluster_that_refuses_connections_is_rolled_back_and_no_request_fails() {
+fn a_refusing_cluster_is_rolled_back_and_no_request_fails() {
     let lab = cut::lab();
     let _router = Router::start(&lab, "east-1");
     let _health = servers::healthy(lab.host("west-1"));
@@ -75,7 +75,7 @@ fn a_cluster_that_answers_5xx_is_rolled_back() {
 }
 
 #[lab_test]
-fn a_cluster_that_answers_late_is_rolled_back_and_no_request_fails() {
+fn a_slow_cluster_is_rolled_back_and_no_request_fails() {
     let lab = cut::lab();
     let _router = Router::start(&lab, "east-1");
     let _health = servers::healthy(lab.host("west-1"));

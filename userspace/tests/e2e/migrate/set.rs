@@ -167,7 +167,7 @@ fn no_step_goes_on_without_all_balancers_of_the_set() {
 }
 
 #[lab_test]
-fn traffic_at_another_balancer_rolls_the_migration_back_everywhere() {
+fn failures_at_another_balancer_roll_back_all_balancers() {
     let lab = cut::lab();
     let _router = Router::start(&lab, "east-1");
     let _health = servers::healthy(lab.host("east-2"));

@@ -19,7 +19,7 @@ fn answers(lab: &Lab, client: &str) -> Vec<String> {
 }
 
 #[lab_test]
-fn testers_get_the_new_cluster_first_over_a_kill_and_nobody_behind_the_end() {
+fn testers_get_the_new_cluster_first_over_a_kill_until_the_end() {
     let lab = cut::lab();
     let _routers = Router::start_all(&lab, &["east-1", "west-1"]);
     let mut sb = Signalbox::start(&lab, &body("connection", &[]));

@@ -28,7 +28,7 @@ fn is_reset(stream: &TcpStream) -> bool {
 }
 
 #[lab_test]
-fn who_stays_is_closed_at_the_deadline_on_every_tier() {
+fn connections_are_reset_at_the_drain_deadline_on_every_tier() {
     for datapath in ["{ cut: auto }", "{ cut: off }", "{ tier: sockmap }"] {
         let lab = cut::lab();
         let hosts = Hosts::start(&lab);
@@ -64,7 +64,7 @@ fn out_forced(sb: &Signalbox, name: &str, timeout: f64) -> u64 {
 }
 
 #[lab_test]
-fn a_killed_balancer_comes_back_with_the_rotation_and_the_drain_goes_on() {
+fn a_killed_balancer_restarts_with_its_rotation_and_drain() {
     let lab = cut::lab();
     let hosts = Hosts::start(&lab);
     let (_server, others) = servers::hand_over(lab.host("east-2"), cut::BACKEND);

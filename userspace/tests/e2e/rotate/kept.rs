@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use super::{HTTP, cli, refusal, rotate};
 
 #[lab_test]
-fn what_cannot_be_remembered_is_refused_and_traffic_goes_on() {
+fn a_bad_state_file_makes_changes_fail_but_traffic_continues() {
     let lab = cut::lab();
     let _router = Router::start(&lab, "east-1");
     let file = lab.dir().join("state.redb");
@@ -46,7 +46,7 @@ fn what_cannot_be_remembered_is_refused_and_traffic_goes_on() {
 }
 
 #[lab_test]
-fn weights_that_an_operator_sets_survive_kills_and_edits_of_the_file_until_they_are_taken_back() {
+fn operator_weights_survive_kills_and_file_edits_until_reset() {
     let lab = cut::lab();
     let routes = |weight: u32| {
         let a = format!("{{ host: a.test, clusters: {{ east: {weight}, west: 1 }} }}");
@@ -119,7 +119,7 @@ fn weights_that_an_operator_sets_survive_kills_and_edits_of_the_file_until_they_
 }
 
 #[lab_test]
-fn a_configuration_put_by_api_survives_a_kill_until_the_file_says_something_else() {
+fn a_config_put_by_api_survives_a_kill_until_the_file_changes() {
     let lab = cut::lab();
     let body = |weight: u32| config::web(&[&format!("{{ host: a.test, clusters: {{ east: {weight} }} }}")]);
     let weight = |sb: &Signalbox| sb.json("/api/v1/routes")["routes"][0]["clusters"][0]["weight"].clone();

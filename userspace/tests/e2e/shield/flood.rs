@@ -85,7 +85,7 @@ impl Scene {
 }
 
 #[lab_test]
-fn a_flood_of_syns_is_answered_in_the_program_and_every_client_that_exists_is_served() {
+fn a_syn_flood_is_answered_in_bpf_and_real_clients_are_served() {
     let scene = Scene::new();
     let (lab, sb) = (&scene.lab, &scene.sb);
     let busy = Busy::now();
@@ -134,7 +134,7 @@ fn a_flood_of_syns_is_answered_in_the_program_and_every_client_that_exists_is_se
 }
 
 #[lab_test]
-fn a_connection_that_came_of_a_cookie_carries_as_much_as_any_other() {
+fn a_connection_opened_by_cookie_carries_as_much_as_any_other() {
     let scene = Scene::new();
     scene.sb.reload(&body("shield: { syn_cookies: auto }"));
     let large: String = ('a'..='z').cycle().take(1 << 20).collect();
@@ -152,7 +152,7 @@ fn a_connection_that_came_of_a_cookie_carries_as_much_as_any_other() {
 }
 
 #[lab_test]
-fn a_client_that_the_kernel_gave_a_cookie_takes_all_that_comes_back() {
+fn a_client_with_a_kernel_cookie_accepts_all_that_comes_back() {
     let scene = Scene::new();
     // A cookie for each SYN, as in a flood that has just begun. Its timestamp holds the options, and with them a time
     // that is as much as 63 ms ago: later packets with an earlier time than the kernel's own packets are dropped (RFC
@@ -169,7 +169,7 @@ fn a_client_that_the_kernel_gave_a_cookie_takes_all_that_comes_back() {
 }
 
 #[lab_test]
-fn a_port_that_calls_again_and_gets_a_cookie_has_a_connection_of_its_own() {
+fn a_reused_port_that_gets_a_cookie_has_its_own_connection() {
     const PORTS: std::ops::Range<u16> = 11_000..11_005;
     let scene = Scene::new();
     scene.sb.reload(&body("shield: { syn_cookies: auto }"));

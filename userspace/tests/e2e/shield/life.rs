@@ -9,7 +9,7 @@ use crate::lab::services::{echo, greeting};
 use crate::lab::{SOON, Signalbox, lab_test};
 
 #[lab_test]
-fn services_stay_shielded_while_signalbox_is_dead_and_the_apis_lists_come_back_with_it() {
+fn services_stay_shielded_while_dead_and_api_lists_come_back() {
     let mut scene = Scene::new("shield: {}", "", "");
     let lists = json!({ "deny": BAD_NETS, "allow": [] }).to_string();
     let response = scene.sb.unix("PUT", "/api/v1/shield/prefixes/*", &lists);
@@ -50,7 +50,7 @@ fn services_stay_shielded_while_signalbox_is_dead_and_the_apis_lists_come_back_w
 }
 
 #[lab_test]
-fn what_is_no_longer_shielded_when_signalbox_comes_back_is_not() {
+fn shield_rules_removed_while_signalbox_is_down_end_at_restart() {
     const LISTS: &str = "shield: { deny: [\"10.1.0.3\", \"fd00:1::3\"] }";
     let mut scene = Scene::new(LISTS, "", "");
     scene.wait_served(BAD, &[]);

@@ -25,7 +25,7 @@ fn calls(scene: &Scene, from: &str, to: &str, count: usize) -> Vec<TcpStream> {
 }
 
 #[lab_test]
-fn a_source_gets_its_burst_of_connections_and_its_rate_and_others_theirs() {
+fn a_source_gets_its_burst_and_rate_and_others_keep_theirs() {
     const BURST: usize = 5;
     let shield = "shield: { limits: { connections: { rate: 1, burst: 5 }, ipv6_prefix: 128 } }";
     let scene = Scene::new(shield, "", "");
@@ -58,7 +58,7 @@ fn a_source_gets_its_burst_of_connections_and_its_rate_and_others_theirs() {
 }
 
 #[lab_test]
-fn a_source_may_have_so_many_connections_at_once_and_another_as_soon_as_one_has_ended() {
+fn a_source_is_held_to_its_concurrent_limit_until_one_ends() {
     const MOST: usize = 3;
     let scene = Scene::new("shield: { limits: { concurrent: 3, ipv6_prefix: 128 } }", "", "");
     for (name, ports) in [("web", WEB), ("db", DB)] {
@@ -114,7 +114,7 @@ fn a_prefix_may_be_one_source() {
 }
 
 #[lab_test]
-fn a_source_that_sends_too_many_packets_is_not_heard_and_others_are() {
+fn a_source_that_sends_too_many_packets_is_dropped_and_no_other() {
     let shield = "shield: { limits: { packets: { rate: 1, burst: 20 }, ipv6_prefix: 128 } }";
     let scene = Scene::new(shield, "", "");
     for family in 0..2 {
@@ -128,7 +128,7 @@ fn a_source_that_sends_too_many_packets_is_not_heard_and_others_are() {
 }
 
 #[lab_test]
-fn a_source_that_sends_too_many_bytes_is_not_heard_and_others_are() {
+fn a_source_that_sends_too_many_bytes_is_dropped_and_no_other() {
     // Least burst that the bucket allows, under any configuration.
     const BURST: usize = 65_536;
     const DATAGRAM: usize = 1200;

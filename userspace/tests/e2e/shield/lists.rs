@@ -98,7 +98,7 @@ fn explain_says_what_the_shield_does_with_a_client() {
 }
 
 #[lab_test]
-fn a_list_in_a_file_is_read_again_when_it_changes_and_a_broken_one_is_not_believed() {
+fn a_changed_list_file_is_reloaded_and_a_broken_one_ignored() {
     let lab = Lab::new();
     let at = |name: &str| -> PathBuf { lab.dir().join(name) };
     let (deny, allow) = (at("deny.txt"), at("allow.txt"));
@@ -139,7 +139,7 @@ fn a_list_in_a_file_is_read_again_when_it_changes_and_a_broken_one_is_not_believ
 }
 
 #[lab_test]
-fn the_api_denies_for_all_and_for_one_beside_what_the_configuration_says() {
+fn the_api_denies_for_all_or_one_in_addition_to_the_config() {
     let scene = Scene::new("shield: {}", "", "");
     let put = |whose: &str, deny: &[&str]| {
         let lists = json!({ "deny": deny, "allow": [] }).to_string();
@@ -188,7 +188,7 @@ fn the_api_denies_for_all_and_for_one_beside_what_the_configuration_says() {
 }
 
 #[lab_test]
-fn one_may_be_without_a_shield_and_another_have_lists_of_its_own() {
+fn a_listener_may_be_unshielded_and_a_service_have_own_lists() {
     let off = ", shield: off";
     let own = ", shield: { deny: [\"10.1.0.2\", \"fd00:1::2\"] }";
     let scene = Scene::new("shield: { deny: [\"10.1.0.3\", \"fd00:1::3\"] }", off, own);
@@ -210,7 +210,7 @@ fn the_api_takes_an_address_for_the_prefix_that_holds_it_alone() {
 }
 
 #[lab_test]
-fn what_is_only_forwarded_is_not_guarded_by_a_listener_on_all_addresses() {
+fn forwarded_traffic_is_not_guarded_by_a_wildcard_listener() {
     let lab = Lab::new();
     lab.lb.must(&["sysctl", "-qw", "net.ipv4.ip_forward=1"]);
     let host = lab.host("east-1");

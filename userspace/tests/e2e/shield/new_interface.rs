@@ -26,7 +26,7 @@ fn hears(from: &str, to: &str, patience: Duration) -> std::io::Result<bool> {
 }
 
 #[lab_test]
-fn who_is_denied_is_not_served_at_a_new_interface() {
+fn a_denied_source_is_never_served_at_a_new_interface() {
     let scene = Scene::new("shield: { deny: [10.6.0.2/32] }", "", "");
     for round in 0..4 {
         let ns = Ns::create(&format!("{}late{round}", scene.lab.client.name()));

@@ -80,7 +80,7 @@ fn names(dir: &PathBuf) -> Vec<String> {
 }
 
 #[lab_test]
-fn pins_that_are_removed_are_made_again_and_a_successor_finds_the_flows() {
+fn removed_pins_are_recreated_and_a_successor_finds_the_flows() {
     let mut scene = Scene::new(SHIELD, "", "");
     expect_all(&scene, "the start");
     let held = (0..2).map(|_| scene.lab.client.connect(WEB[0])).find(|held| {

@@ -204,7 +204,7 @@ async fn the_servers_certificate_is_checked() {
 }
 
 #[tokio::test]
-async fn what_is_no_api_server_is_not_believed() {
+async fn a_url_that_is_no_api_server_is_an_error_and_changes_nothing() {
     let (api, _server) = Api::start().await;
     fill(&api);
     let mut settings = settings(&api);

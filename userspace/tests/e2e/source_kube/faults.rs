@@ -11,7 +11,7 @@ use kube_api::watching::{Watching, count, settings};
 use super::{connected, fill};
 
 #[tokio::test]
-async fn what_is_too_old_is_listed_again() {
+async fn an_expired_resource_version_leads_to_a_new_list() {
     for in_stream in [false, true] {
         let (api, server) = Api::start().await;
         fill(&api);

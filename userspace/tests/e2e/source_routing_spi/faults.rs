@@ -21,8 +21,8 @@ const COUNT: usize = 10_000;
 /// A storm through every fault: a broker that is killed, a consumer that is killed between record and acknowledgement,
 /// a ledger that fails.
 #[test]
-fn ten_thousand_messages_through_every_fault_are_what_the_naive_model_says() {
-    let test = "ten_thousand_messages_through_every_fault_are_what_the_naive_model_says";
+fn ten_thousand_messages_through_every_fault_match_the_model() {
+    let test = "ten_thousand_messages_through_every_fault_match_the_model";
     if !available(test) {
         return;
     }
@@ -92,8 +92,8 @@ fn ten_thousand_messages_through_every_fault_are_what_the_naive_model_says() {
 
 /// An event is acknowledged when it is recorded, not before: a consumer that dies on either side of that gets it again.
 #[test]
-fn what_was_not_acknowledged_comes_again() {
-    if !available("what_was_not_acknowledged_comes_again") {
+fn an_unacknowledged_event_is_delivered_again_after_a_crash() {
+    if !available("an_unacknowledged_event_is_delivered_again_after_a_crash") {
         return;
     }
     let (broker, runtime) = (ActiveMq::start(), runtime());

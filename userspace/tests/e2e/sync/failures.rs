@@ -165,13 +165,13 @@ mod share_10 {
     }
 
     #[test]
-    fn connections_of_services_stay_behind_where_they_are_not_replicated() {
+    fn service_connections_do_not_move_where_replication_is_off() {
         let settings = Settings {
             sync: ", services: off",
             idle: Some("1h"),
             ..Settings::default()
         };
-        let test = "connections_of_services_stay_behind_where_they_are_not_replicated";
+        let test = "service_connections_do_not_move_where_replication_is_off";
         let Some(mut pair) = Pair::begin_with(test, settings) else {
             return;
         };

@@ -85,8 +85,8 @@ mod share_10 {
 
     /// An operator moves the addresses to and fro.
     #[test]
-    fn no_flow_is_lost_when_a_node_is_released_and_reclaimed_again_and_again() {
-        let test = "no_flow_is_lost_when_a_node_is_released_and_reclaimed_again_and_again";
+    fn no_flow_is_lost_when_a_node_is_repeatedly_released() {
+        let test = "no_flow_is_lost_when_a_node_is_repeatedly_released";
         let settings = Settings {
             mover: FAST,
             ..Settings::of(3)
@@ -125,8 +125,8 @@ mod share_10 {
 
     /// A version whose maps have another layout takes over on each node, one after the other, and then the one before again.
     #[test]
-    fn no_flow_is_lost_when_another_version_takes_over_on_both_nodes_and_back() {
-        let test = "no_flow_is_lost_when_another_version_takes_over_on_both_nodes_and_back";
+    fn no_flow_is_lost_when_both_nodes_change_version_and_back() {
+        let test = "no_flow_is_lost_when_both_nodes_change_version_and_back";
         let Some(next) = other_version(test) else { return };
         let Some(mut pair) = Pair::begin_keepalived(test, FAST) else {
             return;

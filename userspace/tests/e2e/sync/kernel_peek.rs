@@ -39,12 +39,12 @@ fn expect_moving_sources(flows: &[Flow], node: u16) {
 }
 
 #[test]
-fn flows_of_the_kernel_outlive_their_balancer_and_new_ones_begin_at_the_other() {
+fn kernel_flows_outlive_their_balancer_and_new_ones_use_another() {
     let settings = Settings {
         lines: PEEK,
         ..Settings::default()
     };
-    let test = "flows_of_the_kernel_outlive_their_balancer_and_new_ones_begin_at_the_other";
+    let test = "kernel_flows_outlive_their_balancer_and_new_ones_use_another";
     let Some(mut pair) = Pair::begin_with(test, settings) else {
         return;
     };
@@ -100,8 +100,8 @@ fn a_new_process_of_the_owner_routes_in_the_kernel() {
 
 /// keepalived has a packet socket for IPv6: a socket that the program chooses would be lost beside it.
 #[test]
-fn beside_keepalived_clients_of_both_families_are_routed_in_the_kernel() {
-    let test = "beside_keepalived_clients_of_both_families_are_routed_in_the_kernel";
+fn both_address_families_are_kernel_routed_beside_keepalived() {
+    let test = "both_address_families_are_kernel_routed_beside_keepalived";
     let settings = Settings {
         lines: PEEK,
         ..Settings::moved_by(FAST)

@@ -192,8 +192,8 @@ fn a_node_that_comes_back_hears_of_all_flows() {
 
 /// The first packet after a move is the last one: that is the usual end of an idle session.
 #[test]
-fn a_flow_that_ends_with_its_first_word_behind_a_move_is_seen_to_end() {
-    let Some(mut pair) = Pair::begin("a_flow_that_ends_with_its_first_word_behind_a_move_is_seen_to_end") else {
+fn a_flow_that_ends_right_after_a_move_is_seen_to_end() {
+    let Some(mut pair) = Pair::begin("a_flow_that_ends_right_after_a_move_is_seen_to_end") else {
         return;
     };
     let flows = enter_all(&pair, &doors());
@@ -230,8 +230,8 @@ fn a_node_may_die_twice() {
 }
 
 #[test]
-fn what_ends_at_the_owner_ends_at_the_other_node() {
-    let Some(pair) = Pair::begin("what_ends_at_the_owner_ends_at_the_other_node") else {
+fn flows_that_end_at_the_owner_end_at_the_other_node() {
+    let Some(pair) = Pair::begin("flows_that_end_at_the_owner_end_at_the_other_node") else {
         return;
     };
     for _ in 0..3 {

@@ -195,8 +195,8 @@ mod share_6 {
     /// A node dies after it has reported its flows to only one of the others, and the other one gets its addresses:
     /// flows that this one does not know are over, and take no room anywhere.
     #[test]
-    fn what_a_new_owner_does_not_know_is_no_shadow_of_a_third_node() {
-        let test = "what_a_new_owner_does_not_know_is_no_shadow_of_a_third_node";
+    fn flows_unknown_to_a_new_owner_leave_no_shadow_on_a_third_node() {
+        let test = "flows_unknown_to_a_new_owner_leave_no_shadow_on_a_third_node";
         let Some(mut pair) = Pair::begin_with(test, Settings::of(3)) else {
             return;
         };

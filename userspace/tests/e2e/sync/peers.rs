@@ -85,9 +85,9 @@ fn strangers_change_nothing() {
 }
 
 #[test]
-fn what_the_other_node_has_no_room_for_is_counted_and_goes_on() {
+fn flows_beyond_a_peers_room_are_counted_and_the_rest_continue() {
     let Some(pair) = Pair::begin_with(
-        "what_the_other_node_has_no_room_for_is_counted_and_goes_on",
+        "flows_beyond_a_peers_room_are_counted_and_the_rest_continue",
         Settings {
             room: 4,
             ..Settings::default()

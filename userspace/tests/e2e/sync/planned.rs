@@ -434,16 +434,16 @@ mod share_10 {
     }
 
     #[test]
-    fn no_download_is_lost_when_another_version_takes_over_in_a_drain() {
-        let test = "no_download_is_lost_when_another_version_takes_over_in_a_drain";
+    fn no_download_is_lost_if_another_version_takes_over_in_a_drain() {
+        let test = "no_download_is_lost_if_another_version_takes_over_in_a_drain";
         if let Some(next) = other_version(test) {
             replace_in_a_drain(test, &next);
         }
     }
 
     #[test]
-    fn what_is_left_at_the_end_of_a_drain_is_reset() {
-        let test = "what_is_left_at_the_end_of_a_drain_is_reset";
+    fn connections_left_at_the_end_of_a_drain_are_reset() {
+        let test = "connections_left_at_the_end_of_a_drain_are_reset";
         let Some((pair, _, _servers)) = begin(test, "timeouts: { drain: 3s }") else {
             return;
         };

@@ -89,8 +89,8 @@ mod share_10 {
 
     /// A node with another list waits for the owner's flows for as long as the owner is there, and no longer.
     #[test]
-    fn a_refused_node_may_have_the_addresses_when_the_other_one_is_gone() {
-        let test = "a_refused_node_may_have_the_addresses_when_the_other_one_is_gone";
+    fn a_refused_node_may_take_the_addresses_once_the_other_is_gone() {
+        let test = "a_refused_node_may_take_the_addresses_once_the_other_is_gone";
         let settings = Settings {
             nodes: 3,
             ..Settings::default()
@@ -154,8 +154,8 @@ mod share_10 {
     /// As the documents say: the new list to all files, then to the processes, those without addresses first, then the new
     /// node starts.
     #[test]
-    fn no_flow_is_lost_when_a_third_node_comes_and_keepalived_moves_addresses() {
-        let test = "no_flow_is_lost_when_a_third_node_comes_and_keepalived_moves_addresses";
+    fn no_flow_is_lost_when_a_third_node_joins_under_keepalived() {
+        let test = "no_flow_is_lost_when_a_third_node_joins_under_keepalived";
         let settings = Settings {
             nodes: 3,
             ..Settings::moved_by(FAST)
@@ -193,8 +193,8 @@ mod share_10 {
 
     /// The node that has the addresses is the one that goes.
     #[test]
-    fn no_flow_is_lost_when_a_node_leaves_and_keepalived_moves_addresses() {
-        let test = "no_flow_is_lost_when_a_node_leaves_and_keepalived_moves_addresses";
+    fn no_flow_is_lost_when_a_node_leaves_under_keepalived() {
+        let test = "no_flow_is_lost_when_a_node_leaves_under_keepalived";
         let settings = Settings {
             mover: FAST,
             ..Settings::of(3)

@@ -239,8 +239,8 @@ mod share_6 {
     }
 
     #[test]
-    fn connections_of_services_move_to_and_fro_and_end_at_both_nodes() {
-        let Some(mut pair) = begin("connections_of_services_move_to_and_fro_and_end_at_both_nodes") else {
+    fn service_connections_move_to_and_fro_and_end_at_both_nodes() {
+        let Some(mut pair) = begin("service_connections_move_to_and_fro_and_end_at_both_nodes") else {
             return;
         };
         let mut flows = enter_all(&pair, 6);

@@ -11,8 +11,8 @@ fn totals_are(sum: u32) -> String {
 }
 
 #[test]
-fn two_viewers_see_the_sum_that_metrics_have_and_reset_each_their_own() {
-    if !may_run("two_viewers_see_the_sum_that_metrics_have_and_reset_each_their_own") {
+fn viewers_see_the_metrics_totals_and_reset_only_their_own() {
+    if !may_run("viewers_see_the_metrics_totals_and_reset_only_their_own") {
         return;
     }
     let (lab, _routers, sb) = start();

@@ -84,7 +84,7 @@ impl Said {
 }
 
 #[test]
-fn whatever_is_said_on_one_leg_is_said_on_the_other() {
+fn any_segment_of_one_leg_is_translated_for_the_other() {
     over_both(|mut scene| {
         let (t1, t2) = CLOCKS;
         let mut flow = CutFlow {

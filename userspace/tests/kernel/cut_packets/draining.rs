@@ -11,7 +11,7 @@ use super::scene::{CLIENT_ON_B, Scene, over_both};
 
 /// Leg B's socket never hears of a byte that it does not own.
 #[test]
-fn leg_bs_socket_hears_the_hosts_acknowledgement_and_nothing_else() {
+fn leg_bs_socket_hears_only_the_hosts_ack_of_its_own_bytes() {
     over_both(|mut scene| {
         let flow = CutFlow {
             snd_nxt_b: CLIENT_ON_B + 50,
@@ -33,7 +33,7 @@ fn leg_bs_socket_hears_the_hosts_acknowledgement_and_nothing_else() {
 }
 
 #[test]
-fn the_flow_is_drained_when_the_host_has_acknowledged_all_that_is_owed() {
+fn a_flow_is_handed_off_once_the_host_has_acked_all_owed_bytes() {
     over_both(|mut scene| {
         let hears = |scene: &Scene, acked| scene.arrives(&scene.host_sends(0, acked));
         scene.put(&scene.owing(HANDOFF_UNKNOWN));

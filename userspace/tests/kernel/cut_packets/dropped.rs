@@ -41,7 +41,7 @@ fn a_packet_of_no_flow_passes() {
 }
 
 #[test]
-fn what_is_not_tcp_passes() {
+fn packets_other_than_plain_tcp_pass_unchanged() {
     over_both(|mut scene| {
         scene.put(&scene.flow());
         let packet = scene.client_sends(5, 5);
@@ -191,7 +191,7 @@ fn a_closing_flow_drops() {
 
 /// The kernel answers with a reset that `cut_out` drops.
 #[test]
-fn an_ipv6_packet_with_two_extension_headers_is_left_to_the_kernel() {
+fn an_ipv6_packet_with_two_extension_headers_goes_to_the_kernel() {
     over_ipv6(|mut scene| {
         scene.put(&scene.flow());
         let mut headers = vec![0; 16];
@@ -203,7 +203,7 @@ fn an_ipv6_packet_with_two_extension_headers_is_left_to_the_kernel() {
 }
 
 #[test]
-fn an_ipv6_packet_with_a_long_extension_header_is_left_to_the_kernel() {
+fn an_ipv6_packet_with_a_long_extension_goes_to_the_kernel() {
     over_ipv6(|mut scene| {
         scene.put(&scene.flow());
         let bytes = extended(&scene.client_sends(5, 5), DESTINATION, &[0; 136]);
@@ -231,7 +231,7 @@ fn a_packet_that_ends_before_it_says_is_dropped() {
 
 /// A reset at a number that a stranger has made up does not reach its end.
 #[test]
-fn an_acknowledgement_far_off_the_numbers_does_not_move_a_closing_flow() {
+fn an_ack_far_out_of_range_does_not_move_a_closing_flow() {
     over_both(|mut scene| {
         let closing = CutFlow {
             state: state::CLOSING,

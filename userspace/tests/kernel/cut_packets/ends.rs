@@ -42,7 +42,7 @@ fn a_fin_and_its_acknowledgement_end_the_flow_and_are_told() {
 }
 
 #[test]
-fn a_reset_at_the_number_that_is_expected_ends_the_flow_and_is_told() {
+fn a_reset_at_the_expected_number_ends_the_flow_and_is_reported() {
     over_both(|mut scene| {
         for (from_client, flags) in [(true, RST), (true, RST | ACK), (false, RST), (false, RST | ACK)] {
             scene.put(&scene.flow());

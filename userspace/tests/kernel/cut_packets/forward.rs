@@ -115,7 +115,7 @@ fn a_window_is_rescaled() {
 
 /// A host drops bytes beyond its window, acknowledgement and all.
 #[test]
-fn a_bare_acknowledgement_ahead_of_what_is_delivered_is_put_where_the_host_is() {
+fn a_bare_ack_ahead_of_delivered_data_is_set_back_for_the_host() {
     over_both(|mut scene| {
         for (drained, put_back) in [(HANDOFF_UNKNOWN, 0), (HANDOFF_KNOWN, 0), (HANDED_OFF, 100)] {
             scene.put(&CutFlow {

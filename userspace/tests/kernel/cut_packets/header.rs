@@ -22,7 +22,7 @@ fn flow(scene: &Scene) -> CutFlow {
 }
 
 #[test]
-fn bytes_before_the_clients_first_one_are_dropped_until_the_host_has_the_header() {
+fn bytes_before_the_clients_first_drop_until_the_header_arrives() {
     over_both(|mut scene| {
         scene.put(&flow(&scene));
         let sends = |scene: &Scene, at: u32, flags| Packet {

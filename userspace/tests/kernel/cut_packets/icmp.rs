@@ -43,7 +43,7 @@ fn icmp_fragmentation_needed_is_translated_to_the_other_leg() {
 
 /// A host that learned of it would send small segments to all clients.
 #[test]
-fn a_narrow_way_to_one_client_has_its_packets_fragmented_and_no_host_is_told() {
+fn a_clients_small_path_mtu_causes_fragments_not_a_host_error() {
     over_ipv4(|mut scene| {
         scene.put(&scene.flow());
         let sends = Packet {

@@ -188,7 +188,7 @@ fn legs_that_differ_are_not_joined() {
 /// The client's window could not be announced exactly; a host's smaller units matter only where its window has few of
 /// the balancer's.
 #[test]
-fn windows_that_would_be_told_too_coarsely_leave_the_flow_to_another_tier() {
+fn windows_too_coarse_to_announce_leave_a_flow_to_another_tier() {
     assert!(handshake::fits_scale(0x8000, 7, 14), "a tuned balancer's scale");
     over_both(|mut scene| {
         let window = |scene: &Scene| {
@@ -230,7 +230,7 @@ fn windows_that_would_be_told_too_coarsely_leave_the_flow_to_another_tier() {
 
 /// Fragments have no ports: they cannot be forwarded.
 #[test]
-fn who_lets_routers_fragment_is_not_cut() {
+fn a_flow_whose_packets_may_be_fragmented_is_not_cut() {
     over_ipv4(|mut scene| {
         let may_be_fragmented = |packet: &Packet| {
             let mut bytes = packet.bytes();

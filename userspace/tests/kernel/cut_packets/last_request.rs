@@ -73,7 +73,7 @@ fn no_byte_of_the_client_is_forwarded() {
 }
 
 #[test]
-fn acknowledgements_behind_dropped_bytes_stand_where_the_host_takes_them() {
+fn acks_beyond_dropped_bytes_move_to_the_hosts_expected_number() {
     over_both(|mut scene| {
         scene.put(&flow(&scene));
         for beyond in [0, 1, 1000, 1 << 20] {

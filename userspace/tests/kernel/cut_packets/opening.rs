@@ -89,7 +89,7 @@ fn our_answer_is_remembered_with_the_way_it_goes() {
 }
 
 #[test]
-fn without_window_scaling_in_our_answer_the_client_has_none_either() {
+fn a_syn_ack_without_window_scaling_disables_the_clients_too() {
     over_both(|mut scene| {
         scene.bind();
         scene

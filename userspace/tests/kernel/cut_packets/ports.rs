@@ -18,7 +18,7 @@ const NEW_VIP: u32 = 654_321;
 
 /// A stray SYN does no harm to a listening socket, and must do none to the flow.
 #[test]
-fn a_syn_on_a_live_flow_goes_to_the_listening_socket_and_the_flow_goes_on() {
+fn a_syn_on_a_live_flow_goes_to_the_listener_and_the_flow_lives() {
     over_both(|mut scene| {
         scene.bind();
         scene.put(&scene.flow());
@@ -37,7 +37,7 @@ fn a_syn_on_a_live_flow_goes_to_the_listening_socket_and_the_flow_goes_on() {
 }
 
 #[test]
-fn a_client_that_confirms_its_syn_has_given_up_the_old_connection() {
+fn a_client_that_confirms_its_new_syn_abandons_the_old_flow() {
     over_both(|mut scene| {
         scene.bind();
         scene.put(&scene.flow());
@@ -131,7 +131,7 @@ fn a_tuple_that_userspace_is_removing_is_not_taken_over() {
 
 /// A cookie has answered the new connection's SYN, before this program saw it.
 #[test]
-fn an_acknowledgement_behind_the_end_of_a_flow_is_another_connections() {
+fn an_ack_beyond_a_flows_end_belongs_to_another_connection() {
     over_both(|mut scene| {
         // From the same ports a moment later, and any number.
         for (behind, ack) in [(1 << 20, 0), (NEW_CLIENT.wrapping_sub(CLIENT_ON_A), 1 << 30)] {
@@ -171,7 +171,7 @@ fn an_acknowledgement_behind_the_end_of_a_flow_is_another_connections() {
 
 /// Leg A's socket would take the SYN for a stray one. It has received everything that must be handed off.
 #[test]
-fn a_syn_on_a_flow_that_has_just_ended_comes_after_a_reset_that_its_socket_takes() {
+fn a_syn_on_a_just_ended_flow_follows_a_reset_of_the_old_socket() {
     over_both(|mut scene| {
         scene.bind();
         for drained in [HANDOFF_UNKNOWN, HANDOFF_KNOWN, HANDED_OFF] {

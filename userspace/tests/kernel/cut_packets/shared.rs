@@ -55,7 +55,7 @@ fn an_icmp_error_on_leg_b_goes_to_the_client_and_to_the_socket() {
 
 /// The socket that would answer is closed: the client is asked to, by a packet with a number that it already has.
 #[test]
-fn a_syn_ack_that_comes_again_when_the_socket_is_closed_is_a_probe_for_the_client() {
+fn a_repeated_syn_ack_after_socket_close_becomes_a_client_probe() {
     over_both(|mut scene| {
         let flow = scene.flow();
         scene.put(&flow);

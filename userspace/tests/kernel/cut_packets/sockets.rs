@@ -23,7 +23,7 @@ fn a_packet_that_was_forwarded_leaves() {
 }
 
 #[test]
-fn what_sockets_say_on_no_flow_leaves() {
+fn socket_packets_without_a_flow_leave_unchanged() {
     over_both(|scene| {
         for flags in [ACK, SYN, SYN | ACK, RST, FIN | ACK] {
             for packet in [scene.client_receives(5, 5), scene.host_receives(5, 5)] {
@@ -99,7 +99,7 @@ fn a_drained_socket_closes_in_silence() {
 }
 
 #[test]
-fn leg_bs_socket_delivers_what_it_owes_and_acknowledges_what_the_client_does() {
+fn leg_bs_socket_sends_what_it_owes_with_the_clients_latest_ack() {
     over_both(|mut scene| {
         for drained in [HANDOFF_UNKNOWN, HANDOFF_KNOWN] {
             let mut flow = CutFlow {
@@ -160,7 +160,7 @@ fn a_fin_that_is_owed_is_delivered() {
 
 /// The kernel closes the sockets of a process that has died. Bytes not yet handed off are lost: both ends must know.
 #[test]
-fn a_flow_whose_process_died_before_it_was_drained_is_reset_on_both_legs() {
+fn a_flow_whose_process_dies_before_handoff_is_reset_both_ways() {
     over_both(|mut scene| {
         for flags in [FIN | ACK, RST | ACK] {
             let mut flow = scene.owing(HANDOFF_KNOWN);
@@ -198,7 +198,7 @@ fn a_flow_whose_process_died_before_it_was_drained_is_reset_on_both_legs() {
 }
 
 #[test]
-fn of_a_closing_flow_only_resets_leave_at_the_number_that_is_expected() {
+fn a_closing_flow_sends_only_resets_at_the_expected_number() {
     over_both(|mut scene| {
         let mut flow = CutFlow {
             state: state::CLOSING,

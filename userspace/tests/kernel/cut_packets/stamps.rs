@@ -93,7 +93,7 @@ fn a_packet_that_was_overtaken_does_not_turn_the_clock_back() {
 
 /// PAWS: the client has seen leg A's socket's clock, which the host's need not have kept pace with.
 #[test]
-fn the_hosts_clock_goes_on_where_leg_as_socket_stopped_if_the_flow_is_cut_late() {
+fn a_late_cut_continues_the_clock_that_leg_as_socket_used() {
     over_both(|mut scene| {
         let mut flow = scene.flow();
         let clock = 7_000_000;

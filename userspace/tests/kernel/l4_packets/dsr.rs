@@ -7,7 +7,7 @@ use super::packet::{ACK, Packet, SYN, TCP, UDP, checksum, octets};
 use super::world::*;
 
 #[test]
-fn a_packet_goes_to_the_hosts_ethernet_address_and_is_otherwise_as_it_was() {
+fn a_dsr_packet_changes_only_its_ethernet_addresses() {
     with_each(|world| {
         for (client, vip) in [(CLIENT, VIP), (CLIENT6, VIP6)] {
             world.serve(vip, TCP, mode::DSR_L2);
@@ -29,7 +29,7 @@ fn a_packet_goes_to_the_hosts_ethernet_address_and_is_otherwise_as_it_was() {
 }
 
 #[test]
-fn a_packet_goes_into_a_tunnel_whose_source_varies_with_the_flow() {
+fn a_packet_is_tunnelled_from_a_source_that_varies_by_flow() {
     with_each(|world| {
         // (client, address, the table of the address, a host of either family)
         for (client, vip, table) in [(CLIENT, VIP, 0), (CLIENT6, VIP6, 1)] {
@@ -73,7 +73,7 @@ fn a_packet_goes_into_a_tunnel_whose_source_varies_with_the_flow() {
 }
 
 #[test]
-fn what_does_not_fit_with_the_tunnel_is_told_to_its_sender() {
+fn a_packet_too_big_for_the_tunnel_is_answered_with_its_mtu() {
     with_each(|world| {
         world.serve(VIP, TCP, mode::DSR_IPIP);
         let mut packet = Packet::tcp(FROM_CLIENT, CLIENT, VIP, ACK);
@@ -110,7 +110,7 @@ fn a_flow_keeps_its_host_when_the_table_changes() {
 }
 
 #[test]
-fn flows_that_nobody_can_see_answered_get_no_more_than_a_part_of_the_table() {
+fn one_way_flows_get_no_more_than_their_part_of_the_table() {
     with_each(|world| {
         world.serve(VIP, TCP, mode::DSR_L2);
         world.serve("198.51.100.1:3307", TCP, mode::NAT);

@@ -24,7 +24,7 @@ fn a_flow_keeps_its_host_when_the_table_changes() {
 }
 
 #[test]
-fn a_new_connection_on_the_ports_of_one_that_has_ended_is_a_new_flow() {
+fn a_new_connection_on_an_ended_flows_ports_is_a_new_flow() {
     with_each(|world| {
         world.serve_all();
         world.host(2, "10.0.0.10:0", 0);
@@ -94,7 +94,7 @@ fn a_session_of_udp_that_has_been_idle_is_a_new_one() {
 }
 
 #[test]
-fn where_the_table_of_the_established_is_full_flows_go_on_without_a_place_in_it() {
+fn flows_go_on_without_an_entry_in_a_full_established_table() {
     with_each(|world| {
         world.serve_all();
         // The tests' table has 64 entries.
@@ -123,7 +123,7 @@ fn where_the_table_of_the_established_is_full_flows_go_on_without_a_place_in_it(
 }
 
 #[test]
-fn a_flow_in_the_middle_that_nobody_remembers_finds_its_port_again() {
+fn a_forgotten_flow_finds_its_port_again_in_mid_connection() {
     with_each(|world| {
         world.serve_all();
         let before = world.connect(CLIENT, VIP);

@@ -74,7 +74,7 @@ fn the_rest_of_a_datagram_follows_its_first_fragment() {
 }
 
 #[test]
-fn a_fragment_whose_first_has_not_been_seen_is_left_to_the_kernel() {
+fn a_fragment_without_its_first_one_is_left_to_the_kernel() {
     with_each(|world| {
         world.serve_all();
         for (client, vip) in [(CLIENT, VIP), (CLIENT6, VIP6)] {

@@ -43,7 +43,7 @@ const FAMILIES: [(&str, &str, &str, &str, [u8; 2]); 2] = [
 ];
 
 #[test]
-fn an_error_about_a_packet_to_the_host_reaches_the_client_in_its_own_words() {
+fn an_icmp_error_from_the_host_side_is_rewritten_for_the_client() {
     with_each(|world| {
         world.serve_all();
         for (client, vip, _, router, kind) in FAMILIES {
@@ -132,7 +132,7 @@ fn a_way_to_a_client_that_is_too_narrow_is_no_hosts_business() {
 
 /// No router fragments IPv6: the host must hear of it, but not from an attacker who guesses.
 #[test]
-fn a_host_hears_of_a_narrow_way_of_ipv6_by_a_message_about_what_is_under_way() {
+fn a_host_learns_an_ipv6_path_mtu_only_from_errors_on_live_data() {
     with_each(|world| {
         world.serve_all();
         let (client, vip, host, router, kind) = FAMILIES[1];
@@ -173,7 +173,7 @@ fn compare(got: &[u8], want: &[u8], l3: usize) {
 }
 
 #[test]
-fn an_error_about_what_a_host_answered_by_itself_goes_on_to_that_host() {
+fn an_icmp_error_about_a_direct_answer_goes_on_to_that_host() {
     with_each(|world| {
         for (client, vip, _, router, kind) in FAMILIES {
             world.serve(vip, TCP, mode::DSR_L2);
@@ -188,7 +188,7 @@ fn an_error_about_what_a_host_answered_by_itself_goes_on_to_that_host() {
 }
 
 #[test]
-fn what_is_about_no_flow_is_the_kernels_business() {
+fn icmp_messages_about_no_flow_are_left_to_the_kernel() {
     with_each(|world| {
         world.serve_all();
         for (client, vip, _, router, kind) in FAMILIES {

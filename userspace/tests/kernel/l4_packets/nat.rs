@@ -42,7 +42,7 @@ fn a_connection_goes_to_the_host_and_its_answers_come_back() {
 
 /// A service whose address moves has its group's sources, and this node's share of their ports.
 #[test]
-fn a_connection_to_an_address_that_moves_leaves_from_its_groups_source() {
+fn a_connection_to_a_moving_address_uses_its_groups_source() {
     with_each(|world| {
         world.serve_all();
         // The host's second group has the third address.
@@ -140,7 +140,7 @@ fn a_hosts_own_port_is_written_where_it_has_one() {
 
 /// A sender at a veth leaves the sum of the pseudo-header where the checksum belongs, for hardware to complete.
 #[test]
-fn a_checksum_that_was_left_to_hardware_is_completed_in_the_driver() {
+fn a_checksum_left_to_hardware_is_completed_in_the_driver() {
     with(Program::Xdp, |world| {
         world.serve_all();
         for (client, vip, _, _) in FAMILIES {
@@ -260,7 +260,7 @@ fn a_port_is_not_given_twice() {
 }
 
 #[test]
-fn a_flow_is_established_when_the_client_shows_that_it_has_heard_the_host() {
+fn a_flow_is_established_once_the_client_acks_the_hosts_answer() {
     with_each(|world| {
         world.serve_all();
         let syn = Packet::tcp(FROM_CLIENT, CLIENT, VIP, SYN);

@@ -7,7 +7,7 @@ use super::packet::{ACK, Packet, SYN, TCP, checksum, octets};
 use super::world::*;
 
 #[test]
-fn what_is_no_services_is_left_alone() {
+fn packets_that_match_no_service_pass_unchanged() {
     with_each(|world| {
         world.serve(VIP, TCP, mode::NAT);
         let untouched = |bytes: &[u8], reason: Reason| {
@@ -29,7 +29,7 @@ fn what_is_no_services_is_left_alone() {
 }
 
 #[test]
-fn what_is_for_another_machine_of_the_segment_is_left_alone() {
+fn a_syn_to_another_machines_mac_address_is_left_alone() {
     with(Program::Tc, |world| {
         world.serve_all();
         let mut syn = Packet::tcp(FROM_CLIENT, CLIENT, VIP, SYN);
@@ -106,7 +106,7 @@ fn a_packet_without_hops_ends_here() {
 }
 
 #[test]
-fn who_sends_more_than_gets_there_is_told() {
+fn an_oversized_packet_gets_an_icmp_error_unless_fragmentable() {
     with_each(|world| {
         world.serve_all();
         world.change_host(0, |host| host.mtu = 1400);

@@ -110,7 +110,7 @@ fn service(guard: &mut Guard) {
 }
 
 #[test]
-fn who_is_denied_gets_no_further_and_the_longest_prefix_decides() {
+fn denied_sources_are_dropped_and_the_longest_prefix_decides() {
     with_each(|world| {
         world.serve_all();
         for (vip, protocol) in [(VIP, TCP), (VIP6, TCP), (VIP, UDP), (VIP6, UDP)] {
@@ -150,7 +150,7 @@ fn who_is_denied_gets_no_further_and_the_longest_prefix_decides() {
 }
 
 #[test]
-fn prefixes_of_one_service_are_no_others_and_what_all_deny_it_cannot_allow() {
+fn a_services_prefixes_are_its_own_and_lift_no_shared_deny() {
     with_each(|world| {
         world.serve_all();
         world.guards(1, VIP, TCP, |guard| guard.flags |= flag::SERVICE | flag::PREFIXES);
@@ -170,7 +170,7 @@ fn prefixes_of_one_service_are_no_others_and_what_all_deny_it_cannot_allow() {
 }
 
 #[test]
-fn a_listener_on_a_prefix_is_guarded_and_other_machines_and_ports_are_not() {
+fn a_listener_on_a_prefix_guards_only_its_addresses_and_port() {
     with_each(|world| {
         let place = SteerKey::new(3306, 4, ipv4_mapped("198.51.100.0".parse().unwrap()));
         world.guards(1, "203.0.113.99:3306", TCP, |_| {});
@@ -192,7 +192,7 @@ fn a_listener_on_a_prefix_is_guarded_and_other_machines_and_ports_are_not() {
 }
 
 #[test]
-fn a_source_gets_as_many_packets_bytes_and_connections_as_it_may_have() {
+fn a_source_gets_its_limits_of_packets_bytes_and_connections() {
     with_each(|world| {
         world.serve_all();
         // A third of a second for each: a slow test may see one more, but not two.
@@ -380,7 +380,7 @@ fn dropped_packets_are_told_of_now_and_then() {
 }
 
 #[test]
-fn a_syn_to_a_listener_whose_backlog_is_full_is_answered_with_a_cookie() {
+fn a_syn_to_a_listener_with_a_full_backlog_gets_a_cookie() {
     with_each(|world| {
         let run = |words: &[&str]| {
             assert!(

@@ -86,7 +86,7 @@ fn mistakes_are_named() {
 }
 
 #[test]
-fn names_come_from_the_alternative_names_and_only_else_from_the_common_name() {
+fn the_common_name_is_used_only_without_alternative_names() {
     let root = Authority::root("root");
     let Issued { cert, key } = root.ecdsa(&["A.test", "*.b.test", "10.0.0.1"]);
     let certificate = load(&cert, &key);
@@ -131,7 +131,7 @@ fn kinds_of_keys_are_told_apart() {
 }
 
 #[test]
-fn bad_certificates_leave_the_good_ones_and_times_decide_between_these() {
+fn bad_certificates_do_not_affect_good_ones_ranked_by_validity() {
     let root = Authority::root("root");
     let issue = |from: i32, to: i32| {
         let mut params = params(&["a.test"]);

@@ -82,7 +82,7 @@ fn pairs_combined_files_and_pass_phrases_are_read() {
 }
 
 #[test]
-fn a_wrong_or_half_written_file_leaves_the_last_good_certificate() {
+fn a_wrong_or_partial_file_leaves_the_last_good_certificate() {
     let (place, root) = (Place::new(), Authority::root("root"));
     place.issue("a", &root.ecdsa(&["a.test"]));
     let mut loader = place.loader(NamesFrom::Certificate);
@@ -142,7 +142,7 @@ fn files_of_routing_events_answer_for_their_alias_alone() {
 }
 
 #[test]
-fn a_directory_that_cannot_be_read_is_reported_and_its_certificates_stay() {
+fn an_unreadable_directory_is_reported_and_certificates_stay() {
     let (place, root) = (Place::new(), Authority::root("root"));
     place.issue("a", &root.ecdsa(&["a.test"]));
     let mut loader = place.loader(NamesFrom::Certificate);

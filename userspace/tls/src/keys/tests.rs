@@ -109,7 +109,7 @@ fn keys_in_pbes2_are_opened() {
 }
 
 #[test]
-fn what_is_no_usable_key_is_named_with_the_remedy() {
+fn an_unusable_private_key_is_refused_with_the_remedy() {
     let rsa = rsa();
     let pbes1 = convert(&rsa, "pkcs8 -topk8 -v1 PBE-SHA1-3DES -passout pass:sesame");
     let found = error(&pbes1, Some("sesame"));

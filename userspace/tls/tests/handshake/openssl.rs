@@ -32,7 +32,7 @@ fn server(root: &Authority) -> Server {
 }
 
 #[test]
-fn openssl_gets_the_certificate_of_the_name_and_of_its_signatures() {
+fn openssl_gets_a_certificate_by_name_and_signature_algorithm() {
     let root = Authority::root("root");
     let server = server(&root);
     let ca = std::env::temp_dir().join(format!("signalbox-tls-root-{}.pem", std::process::id()));

@@ -185,7 +185,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_left_is_named_and_the_user_may_stay() {
+    fn leftover_files_are_listed_but_the_system_user_may_stay() {
         let set = |lines: &[&str]| lines.iter().map(|line| (*line).to_owned()).collect();
         let before = set(&["etc drwx 0 0", "opt drwx 0 0"]);
         let after = set(&["etc drwx 0 0", "etc/passwd: signalbox:x:999", "var/x -rw- 0 0"]);

@@ -83,7 +83,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_layer_has_parents_first_and_the_same_bytes_whatever_the_order() {
+    fn a_layer_lists_parents_first_and_is_equal_in_any_file_order() {
         let layer = |paths: &[&str]| {
             let mut files = ImageFiles::default();
             files.directory("var/own", 0o700, 7);

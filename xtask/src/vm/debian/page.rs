@@ -159,13 +159,13 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_given_is_no_block_of_another_language() {
+    fn a_block_of_another_language_or_an_empty_page_is_an_error() {
         assert!(blocks("```sh\nls\n```\n").is_err());
         assert!(script("# Page\n", "page").is_err());
     }
 
     #[test]
-    fn the_script_of_a_page_passes_only_if_commands_do_and_say_what_is_shown() {
+    fn a_pages_script_passes_only_if_commands_work_and_match_output() {
         let run = |commands: &str, says: &str| {
             let page = format!("# Page\n```console\n{commands}\n```\n```text\n{says}\n```\n");
             let script = script(&page, "page").unwrap();

@@ -22,7 +22,7 @@ fn a_safe_request_is_sent_again_once_if_nothing_came_back() {
 }
 
 #[test]
-fn a_request_that_changes_things_is_sent_again_only_if_it_was_not_sent() {
+fn an_unsafe_request_is_repeated_only_if_it_was_not_sent() {
     let put = RequestFacts {
         method: Method::Put,
         ..POST
@@ -48,7 +48,7 @@ fn a_request_that_changes_things_is_sent_again_only_if_it_was_not_sent() {
 }
 
 #[test]
-fn a_first_request_that_nobody_would_send_again_gets_a_new_connection() {
+fn an_unrepeatable_first_request_gets_a_new_host_connection() {
     let first = TurnPolicy {
         is_first: true,
         ..TurnPolicy::default()
@@ -65,7 +65,7 @@ fn a_first_request_that_nobody_would_send_again_gets_a_new_connection() {
 }
 
 #[test]
-fn a_request_that_the_host_has_refused_is_sent_again_whatever_it_does() {
+fn a_request_the_host_refused_is_repeated_whatever_its_method() {
     let begun = || Conversation::begun(POST).then(&[TurnEvent::HostMayRefuse]);
     assert!(begun().0.keeps_replay());
     let again = NextStep::Connect { may_reuse: true };

@@ -145,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn a_daemon_set_keeps_what_is_its_own_and_its_pods_unless_settings_read_at_start_change() {
+    fn a_daemon_set_is_kept_and_restarts_only_for_start_settings() {
         let mut found = document(BALANCERS).unwrap();
         let pod = &mut found["spec"]["template"]["spec"];
         pod["volumes"].as_array_mut().unwrap().push(json!({ "name": "token" }));

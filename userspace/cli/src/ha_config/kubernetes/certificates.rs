@@ -78,7 +78,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_renewed_secret_trusts_the_authority_before_it_and_no_older_one() {
+    fn a_renewed_secret_trusts_the_previous_authority_and_no_older() {
         let authorities = format!("one\n{END}\ntwo\n{END}\n");
         let secret = json!({ "data": { AUTHORITIES: STANDARD.encode(authorities) } });
         assert_eq!(latest_authority(&secret), Some(format!("one\n{END}\n")));

@@ -134,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn balancers_stay_on_their_nodes_unless_others_are_named_and_replace_is_given() {
+    fn balancers_keep_their_nodes_unless_replace_names_other_nodes() {
         let infra = set(&json!({ "nodeSelector": { "infra": "", "zone": "a" } }));
         let (named, own) = (["region=west"], args(&[], false));
         for replace in [false, true] {

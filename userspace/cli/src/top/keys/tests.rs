@@ -114,7 +114,7 @@ fn the_selection_stays_at_its_row_and_within_the_table() {
 }
 
 #[test]
-fn e_explains_the_selected_route_and_a_wildcard_by_one_of_its_names() {
+fn e_explains_the_selected_route_and_a_wildcard_by_one_name() {
     let mut state = in_pane('3');
     let asked = key(&mut state, KeyCode::Char('e'));
     assert_eq!(asked, Some(TopCommand::Explain("app.example.com".into())));
@@ -156,7 +156,7 @@ fn a_host_is_rotated_only_after_its_name_is_typed() {
 }
 
 #[test]
-fn a_rotation_follows_from_the_present_also_while_the_picture_is_paused() {
+fn rotate_keys_use_the_current_state_even_while_top_is_paused() {
     let mut state = in_pane('2');
     write(&mut state, "p");
     let hosts = json!({ "hosts": [{ "cluster": "east", "name": "east-1", "address": "10.2.0.2", "out_of_rotation": "host:east/east-1" }] });

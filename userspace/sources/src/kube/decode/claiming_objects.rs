@@ -375,7 +375,7 @@ mod tests {
     }
 
     #[test]
-    fn what_has_the_wrong_type_is_refused() {
+    fn objects_with_fields_of_the_wrong_type_are_refused() {
         for value in [
             json!(null),
             json!([]),

@@ -41,7 +41,7 @@ fn failure(text: &str, of: fn(String) -> WatchError) -> FeedUpdate {
 }
 
 #[test]
-fn the_log_says_what_the_server_answers_once_and_again_when_that_changes() {
+fn a_server_answer_is_logged_once_and_again_when_it_changes() {
     let log = Log::default();
     let writer = log.clone();
     let subscriber = tracing_subscriber::fmt()

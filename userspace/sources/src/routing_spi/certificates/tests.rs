@@ -38,7 +38,7 @@ fn found(root: &Path) -> Vec<String> {
 }
 
 #[test]
-fn files_come_and_go_with_their_aliases_and_nobody_else_reads_them() {
+fn certificate_files_follow_their_aliases_and_stay_private() {
     let root = std::env::temp_dir().join(format!("signalbox-certificates-{}", std::process::id()));
     let _ = fs::remove_dir_all(&root);
     fs::create_dir(&root).unwrap();

@@ -92,7 +92,7 @@ async fn the_versions_differ_in_what_an_acknowledgement_names() {
 }
 
 #[tokio::test]
-async fn whoever_does_not_speak_it_is_left() {
+async fn a_broker_without_a_valid_stomp_greeting_is_refused() {
     for (answer, error) in [
         (
             "CONNECTED\nversion:1.0\n\n\0",

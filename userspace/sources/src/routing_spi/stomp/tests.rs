@@ -10,7 +10,7 @@ fn all(decoder: &mut Decoder) -> Result<Vec<Frame>, Malformed> {
 }
 
 #[test]
-fn what_activemq_sends() {
+fn frames_as_activemq_sends_them_are_decoded() {
     let mut decoder = Decoder::new(100);
     decoder.push(b"CONNECTED\nserver:ActiveMQ/5.17.2\nheart-beat:5000,5000\nsession:ID:vm-3:2\nversion:1.2\n\n\0\n");
     decoder.push(b"\n\nMESSAGE\nack:ID\\cvm-4\\c1\ncontent-length:3\n\na\0b\0\nMESSAGE\r\nack:2\r\nack:3\r\n\r\nxyz\0");
@@ -36,7 +36,7 @@ fn a_body_that_is_too_long_is_passed_over() {
 }
 
 #[test]
-fn what_is_no_frame_is_refused() {
+fn malformed_stomp_frames_are_refused() {
     for (bytes, error) in [
         (&b"HTTP/1.1 400 Bad Request\nServer nginx\n\n"[..], Malformed::Header),
         (b"MESSAGE\na:\\t\n\n\0", Malformed::Header),

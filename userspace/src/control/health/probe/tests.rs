@@ -172,7 +172,7 @@ async fn two_and_three_hundreds_are_well_and_the_rest_is_not() {
 }
 
 #[tokio::test]
-async fn what_is_not_http_or_not_there_is_not_well() {
+async fn a_host_that_is_down_or_speaks_no_http_fails_its_check() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let port = listener.local_addr().unwrap().port();
     let prober = Prober::new(&http("/", None), CheckProxyHeader::Never, &host(port));
@@ -238,7 +238,7 @@ async fn ask_over_tls(
 }
 
 #[tokio::test]
-async fn https_says_its_own_name_and_believes_the_authority_it_was_given() {
+async fn an_https_check_sends_its_name_and_trusts_only_the_given_ca() {
     let made = rcgen::generate_simple_self_signed(vec!["app.test".to_owned(), "probe.test".to_owned()]).unwrap();
     let mut other = rcgen::CertificateParams::new(vec!["app.test".to_owned()]).unwrap();
     other.distinguished_name.push(rcgen::DnType::CommonName, "another");

@@ -70,7 +70,7 @@ mod tests {
     }
 
     #[test]
-    fn an_entry_is_due_at_once_and_then_every_half_second_across_the_clocks_wrap() {
+    fn ended_flows_are_due_at_once_then_each_half_second_over_wraps() {
         let mut ended = EndedQueue::new(8);
         let now = u32::MAX - 100;
         ended.push(3, now);

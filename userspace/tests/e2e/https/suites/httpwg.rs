@@ -56,8 +56,8 @@ mod share_5 {
     use super::*;
 
     #[test]
-    fn httpwg_finds_no_deviation_from_http2_but_those_that_are_meant() {
-        const TEST: &str = "httpwg_finds_no_deviation_from_http2_but_those_that_are_meant";
+    fn httpwg_finds_only_the_intended_deviations_from_http2() {
+        const TEST: &str = "httpwg_finds_only_the_intended_deviations_from_http2";
         if !privileged(TEST) {
             return;
         }
