@@ -18,7 +18,7 @@ use crate::{
     vm::store::{self, quietly},
 };
 
-/// The program that the tests of module `apiserver` start.
+/// The program that the tests of module `kube::apiserver` start.
 pub(crate) const API_SERVER: &str = "SIGNALBOX_KUBE_APISERVER";
 /// The folder of programs that the tests of module `cluster` start.
 pub(crate) const PROGRAMS: &str = "SIGNALBOX_KUBE_BIN";

@@ -148,7 +148,7 @@ fn draw_pictures() -> Result<()> {
         "--test",
         "e2e",
         "-E",
-        "test(/^ui::pictures::/)",
+        "test(/^operator::ui::pictures::/)",
     ];
     Run::cargo(words)?
         .env("SIGNALBOX_UI_PICTURES", &pictures)

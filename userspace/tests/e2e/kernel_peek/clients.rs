@@ -5,7 +5,7 @@ use crate::lab;
 use lab::cut::{self, CutLab};
 use lab::{Router, SOON, Signalbox, eventually, http};
 
-use crate::h2c::clients::{built_go, is_installed, script};
+use crate::http::h2c::clients::{built_go, is_installed, script};
 
 use super::{PEEK, exits, start_with};
 

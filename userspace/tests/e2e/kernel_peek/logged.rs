@@ -8,7 +8,7 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use super::{PEEK, exits, start_with};
-use crate::connection_log::{lines, log_at};
+use crate::connection::connection_log::{lines, log_at};
 use lab::{Router, SOON, Signalbox, config, eventually, http};
 
 const CONNECTIONS: usize = 2000;

@@ -2,6 +2,7 @@
 //! resumes and aborts, a killed or replaced balancer continues, testers come first, and a set of balancers moves
 //! together.
 
+mod by_file;
 mod kept;
 mod moves;
 mod operator;

@@ -4,6 +4,7 @@ mod balancers;
 mod drain;
 mod hosts;
 mod kept;
+mod machine;
 
 use crate::lab;
 

@@ -10,7 +10,7 @@ use socket2::Socket;
 
 use super::scene::{BAD, DB, GOOD, Scene, WEB, body};
 use super::verdicts::decided;
-use crate::l4::cabled;
+use crate::l4::services::cabled;
 use crate::lab::flood::all_packets;
 use crate::lab::raw::{ACK, SYN, checksum};
 use crate::lab::signalbox::find;

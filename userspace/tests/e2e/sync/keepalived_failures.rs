@@ -11,7 +11,7 @@ use super::pair::{Pair, node_name};
 use super::speakers::while_they_speak;
 use crate::lab::signalbox::binary;
 use crate::lab::{SOON, available, eventually};
-use crate::upgrades::other_version;
+use crate::life::upgrades::other_version;
 
 /// Time for which both nodes have the addresses.
 const SPLIT_PERIOD: Duration = Duration::from_secs(10);

@@ -21,7 +21,7 @@ use super::pair::Pair;
 use crate::lab::exchange::Noise;
 use crate::lab::signalbox::binary;
 use crate::lab::{Ns, SOON, Server, eventually};
-use crate::upgrades::other_version;
+use crate::life::upgrades::other_version;
 
 /// Bytes of a download, and of a part of it.
 const DOWNLOAD_BYTES: usize = 8 << 20;

@@ -9,7 +9,7 @@ use serde_json::Value;
 
 use super::config::Settings;
 use super::pair::{Pair, node_name};
-use crate::l4_servers::mariadb::{self, PROGRAMS, Session};
+use crate::l4::servers::mariadb::{self, PROGRAMS, Session};
 use crate::lab::tiers::ping;
 use crate::lab::{Signalbox, available, eventually, signalbox};
 

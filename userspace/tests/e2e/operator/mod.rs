@@ -1,0 +1,15 @@
+//! What an operator uses: the command line, the API, the UI, metrics, exports.
+
+mod admin;
+mod api;
+mod check_files;
+mod coming_from;
+mod demo;
+mod dns;
+mod explain;
+mod export;
+mod figures;
+mod prometheus;
+mod tables;
+mod top;
+mod ui;
