@@ -12,7 +12,7 @@ use signalbox_common::hash;
 use signalbox_common::l4::abi::{SLOTS, state};
 use signalbox_common::l4::{Host, L4Config, L4Flow, Service, mode};
 use signalbox_common::net::{Key, Target};
-use signalbox_core::maglev::{self, Candidate};
+use signalbox_core::routing::maglev::{self, Candidate};
 
 use crate::bpf::TESTING;
 use crate::packets;

@@ -4,6 +4,7 @@
 
 mod admin;
 pub mod agent;
+mod app_pattern;
 pub mod claimed;
 mod cluster;
 mod datapath;
@@ -14,6 +15,7 @@ mod health_check;
 mod health_page;
 pub mod http;
 pub mod kubernetes;
+pub mod labels;
 mod limits;
 mod listener;
 mod named_host;
@@ -25,17 +27,18 @@ pub mod services;
 pub mod shield;
 mod subset;
 pub mod tls;
+pub mod tls_profile;
 
 use serde::Serialize;
 use std::collections::BTreeMap;
-use std::net::IpAddr;
 use std::path::PathBuf;
 
 pub use admin::{Admin, AdminTls, Balancer, DEFAULT_ADMIN_CONNECTIONS, EtcdStore};
+pub use app_pattern::{AppPattern, PatternError};
 pub use cluster::{Balance, Cluster, ClusterWithBackup, Host};
 pub use datapath::{Datapath, PeekPlace, Tier};
 pub use discovered::JoinPolicy;
-pub use expose::ExposeRule;
+pub use expose::{AppEndpoint, ExposeRule};
 pub use ha::HighAvailability;
 pub use health_check::{
     CheckProxyHeader, Ejection, HealthCheck, HttpProbe, Probe, ROUTER_HEALTH_PATH, ROUTER_HEALTH_PORT, TlsProbe,
@@ -48,7 +51,9 @@ pub use named_host::{DEFAULT_RESOLVE_INTERVAL, DNS_PREFIX, NamedHost};
 pub use observe::{ConnectionLog, END_LABELS, EndSet, LogTarget, Metrics};
 pub use role::ClusterRole;
 pub use route::{PathRoute, Preference, Route, Unmatched};
-pub use routing_events::{ApplicationSettings, Broker, BrokerTls, Login, RoutingEvents};
+pub use routing_events::{
+    ApplicationSettings, Broker, BrokerTls, EndpointFilter, HealthPageTemplate, Login, Naming, RoutingEvents,
+};
 pub use services::{FIRST_CUT_PORT, Layer4, Service};
 pub use shield::Shield;
 pub use subset::{Subset, SubsetSize};
@@ -129,15 +134,6 @@ impl Model {
     pub fn has_services(&self) -> bool {
         let exposes = |events: &RoutingEvents| !events.expose.is_empty();
         !self.services.is_empty() || self.routing_events.as_ref().is_some_and(exposes)
-    }
-}
-
-/// Address as 16 bytes, IPv4 in its IPv4-mapped form.
-#[must_use]
-pub fn ipv4_mapped(addr: IpAddr) -> [u8; 16] {
-    match addr {
-        IpAddr::V4(v4) => v4.to_ipv6_mapped().octets(),
-        IpAddr::V6(v6) => v6.octets(),
     }
 }
 

@@ -7,7 +7,7 @@ use signalbox_common::peek::KernelPeek;
 use signalbox_common::peek::abi::{HEAD_ROOM, MAX_PAYLOAD_BYTES, PAYLOAD_ROOM, PeekName, PeekPayload, protocol};
 use signalbox_common::peek::hello::{self, HelloReader};
 use signalbox_common::peek::request::{self, RequestReader};
-use signalbox_core::peek::{Peek, http, tls};
+use signalbox_core::wire::peek::{Peek, http, tls};
 
 fn payload(bytes: &[u8]) -> PeekPayload {
     // Behind the bytes stands the data of an earlier client.
@@ -75,7 +75,7 @@ fn check(protocol: u8, bytes: &[u8]) -> Result<bool, TestCaseError> {
 }
 
 fn is_name(text: &str) -> bool {
-    signalbox_core::hostname::Hostname::parse(text.as_bytes()).is_ok()
+    signalbox_core::wire::hostname::Hostname::parse(text.as_bytes()).is_ok()
 }
 
 fn found(bytes: &[u8], protocol: u8) -> Option<String> {

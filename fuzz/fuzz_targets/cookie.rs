@@ -2,10 +2,10 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use signalbox_core::http::cookie::{SameSite, StickyCookie};
-use signalbox_core::http1::edit::{self, FieldEdit, RequestRewrite};
-use signalbox_core::http1::limits::MessageLimits;
-use signalbox_core::http1::parse::{self, ParsedRequest};
+use signalbox_core::wire::http::cookie::{SameSite, StickyCookie};
+use signalbox_core::wire::http1::edit::{self, FieldEdit, RequestRewrite};
+use signalbox_core::wire::http1::limits::MessageLimits;
+use signalbox_core::wire::http1::parse::{self, ParsedRequest};
 
 fn with_fields(fields: &[u8]) -> Vec<u8> {
     [&b"GET / HTTP/1.1\r\nHost: a.test\r\n"[..], fields].concat()

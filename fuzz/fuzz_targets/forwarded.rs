@@ -3,10 +3,10 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use signalbox_core::http::forwarded::{self, ForwardedPolicy, Hop};
-use signalbox_core::http1::edit::{self, RequestRewrite};
-use signalbox_core::http1::limits::{MAX_FIELDS, MessageLimits};
-use signalbox_core::http1::parse::{self, ParsedRequest};
+use signalbox_core::wire::http::forwarded::{self, ForwardedPolicy, Hop};
+use signalbox_core::wire::http1::edit::{self, RequestRewrite};
+use signalbox_core::wire::http1::limits::{MAX_FIELDS, MessageLimits};
+use signalbox_core::wire::http1::parse::{self, ParsedRequest};
 
 const POLICIES: [ForwardedPolicy; 4] = [
     ForwardedPolicy::Append,

@@ -2,8 +2,8 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use signalbox_core::http1::chunked::{ChunkedBody, ChunkedError};
-use signalbox_core::http1::limits::MessageLimits;
+use signalbox_core::wire::http1::chunked::{ChunkedBody, ChunkedError};
+use signalbox_core::wire::http1::limits::MessageLimits;
 
 /// Bytes that are sent on, how many were the body's, and whether it ended.
 fn scan(bytes: &[u8], piece: usize) -> Result<(Vec<u8>, usize, bool), ChunkedError> {

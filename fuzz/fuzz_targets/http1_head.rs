@@ -4,11 +4,11 @@
 mod prefixes;
 
 use libfuzzer_sys::fuzz_target;
-use signalbox_core::http1::edit::{self, RequestRewrite, ResponseRewrite};
-use signalbox_core::http1::framing;
-use signalbox_core::http1::limits::MessageLimits;
-use signalbox_core::http1::method::Method;
-use signalbox_core::http1::parse::{self, ParsedRequest};
+use signalbox_core::wire::http1::edit::{self, RequestRewrite, ResponseRewrite};
+use signalbox_core::wire::http1::framing;
+use signalbox_core::wire::http1::limits::MessageLimits;
+use signalbox_core::wire::http1::method::Method;
+use signalbox_core::wire::http1::parse::{self, ParsedRequest};
 
 /// A request's head that is sent on is accepted by the next hop, frames the body alike, and is not changed again.
 fn request(bytes: &[u8], limits: &MessageLimits) {
@@ -28,14 +28,14 @@ fn request(bytes: &[u8], limits: &MessageLimits) {
         Ok(ParsedRequest::Head(again)) => {
             assert_eq!(framing::request_body(&again, &sent), Ok(length));
             assert_eq!(again.path(&sent), head.path(bytes));
-            let authority = |head: &signalbox_core::http1::head::RequestHead| {
+            let authority = |head: &signalbox_core::wire::http1::head::RequestHead| {
                 head.authority.as_ref().map(|authority| authority.hostname.clone())
             };
             assert_eq!(authority(&again), authority(&head));
             let twice = edit::request(&again, &sent, &RequestRewrite::default()).to_vec(&sent);
             assert_eq!(twice, sent);
         }
-        Err(signalbox_core::http1::head_error::HeadError::TooManyFields) => {}
+        Err(signalbox_core::wire::http1::head_error::HeadError::TooManyFields) => {}
         outcome => panic!("sent on: {outcome:?}"),
     }
 }

@@ -13,7 +13,7 @@ mod ours;
 mod wire;
 
 use libfuzzer_sys::fuzz_target;
-use signalbox_core::http1::method::Method;
+use signalbox_core::wire::http1::method::Method;
 
 fuzz_target!(|bytes: &[u8]| {
     let Some((&piece, stream)) = bytes.split_first() else {

@@ -3,10 +3,10 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use signalbox_core::http1::framing::{AnswerKind, BodyLength};
-use signalbox_core::http1::head::Version;
-use signalbox_core::http1::method::Method;
-use signalbox_core::http1::turn::{
+use signalbox_core::wire::http1::framing::{AnswerKind, BodyLength};
+use signalbox_core::wire::http1::head::Version;
+use signalbox_core::wire::http1::method::Method;
+use signalbox_core::wire::http1::turn::{
     AnswerAction, AnswerFacts, ClientAfter, HostAfter, NextStep, RequestFacts, Turn, TurnEvent, TurnPolicy,
 };
 

@@ -4,7 +4,7 @@ use signalbox_common::peek::KernelPeek;
 use signalbox_common::peek::abi::{MAX_PAYLOAD_BYTES, PAYLOAD_ROOM, PeekName, PeekPayload, protocol};
 use signalbox_common::peek::hello::{self, HelloReader};
 use signalbox_common::peek::request::{self, RequestReader};
-use signalbox_core::hostname::Hostname;
+use signalbox_core::wire::hostname::Hostname;
 
 /// Name that the kernel's reader finds, if it is one that a route may have.
 fn found(protocol: u8, bytes: &[u8]) -> Option<Hostname> {

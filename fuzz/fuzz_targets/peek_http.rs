@@ -7,8 +7,8 @@ mod prefixes;
 
 use libfuzzer_sys::fuzz_target;
 use signalbox_common::peek::abi::protocol;
-use signalbox_core::peek::h2::{GreetedClient, H2Refusal, code};
-use signalbox_core::peek::{Peek, PeekParseError, http};
+use signalbox_core::wire::peek::h2::{GreetedClient, H2Refusal, code};
+use signalbox_core::wire::peek::{Peek, PeekParseError, http};
 
 const NOT_FOUND: H2Refusal<'_> = H2Refusal {
     status: 404,
@@ -47,7 +47,7 @@ fuzz_target!(|bytes: &[u8]| {
     });
     assert!(!NOT_FOUND.for_ungreeted(bytes).is_empty());
     // Beyond this size it depends on the pieces whether a client is complete before it has sent too much.
-    if bytes.len() < http::MAX_HEAD_BYTES && bytes.starts_with(signalbox_core::peek::h2::PREFACE) {
+    if bytes.len() < http::MAX_HEAD_BYTES && bytes.starts_with(signalbox_core::wire::peek::h2::PREFACE) {
         assert_eq!(hear(bytes, bytes.len()), hear(bytes, 7));
     }
 });

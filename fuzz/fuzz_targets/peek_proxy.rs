@@ -4,6 +4,6 @@
 mod prefixes;
 
 use libfuzzer_sys::fuzz_target;
-use signalbox_core::peek::proxy::{self, ProxyHeader};
+use signalbox_core::wire::peek::proxy::{self, ProxyHeader};
 
 fuzz_target!(|bytes: &[u8]| prefixes::agree(bytes, proxy::peek, &ProxyHeader::Incomplete));

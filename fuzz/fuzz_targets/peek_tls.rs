@@ -6,7 +6,7 @@ mod prefixes;
 
 use libfuzzer_sys::fuzz_target;
 use signalbox_common::peek::abi::protocol;
-use signalbox_core::peek::{Peek, tls};
+use signalbox_core::wire::peek::{Peek, tls};
 
 fuzz_target!(|bytes: &[u8]| {
     prefixes::agree(bytes, tls::peek, &Peek::Incomplete);

@@ -3,7 +3,9 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use signalbox_core::spi::{Application, Applications, MAX_REDACTED_BYTES, endpoint_host_names, parse, redact};
+use signalbox_core::discovered::spi::{
+    Application, Applications, MAX_REDACTED_BYTES, endpoint_host_names, parse, redact,
+};
 
 fuzz_target!(|bytes: &[u8]| {
     let Ok(text) = std::str::from_utf8(bytes) else { return };

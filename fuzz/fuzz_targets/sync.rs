@@ -5,7 +5,7 @@
 
 use libfuzzer_sys::fuzz_target;
 use signalbox_common::cut::flow::{RESYNC, state};
-use signalbox_core::sync::{Decoder, Message, RecordClock, ServicePlace};
+use signalbox_core::availability::sync::{Decoder, Message, RecordClock, ServicePlace};
 
 fuzz_target!(|input: (Vec<u8>, u8)| {
     let (bytes, piece) = input;

@@ -56,8 +56,8 @@ use anyhow::Context as _;
 use nix::errno::Errno;
 use nix::sys::signal::kill;
 use nix::unistd::Pid;
-use signalbox_core::descriptors::MAX_ADMIN_SOCKET_CONNECTIONS;
-use signalbox_core::stats::Gauge;
+use signalbox_core::limits::descriptors::MAX_ADMIN_SOCKET_CONNECTIONS;
+use signalbox_core::limits::stats::Gauge;
 use tokio::net::{TcpListener, UnixStream};
 use tokio::task::JoinHandle;
 

@@ -15,7 +15,7 @@ use std::sync::Arc;
 use anyhow::{Context as _, bail};
 use parking_lot::Mutex;
 use signalbox_core::model::Model;
-use signalbox_core::peek::obstacle::PeekObstacle;
+use signalbox_core::routing::obstacle::PeekObstacle;
 use tokio::sync::{mpsc, oneshot};
 
 use crate::admin;

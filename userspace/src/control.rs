@@ -31,9 +31,9 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 use serde::Serialize;
 use signalbox_api::flows::FlowView;
-use signalbox_core::merge::{ClusterWeights, TesterOverrides};
+use signalbox_core::discovered::merge::{ClusterWeights, TesterOverrides};
 use signalbox_core::model::shield::Prefixes;
-use signalbox_core::peek::obstacle::PeekObstacle;
+use signalbox_core::routing::obstacle::PeekObstacle;
 use tokio::sync::{mpsc, oneshot};
 
 use crate::config::{self, ConfigError};

@@ -36,7 +36,7 @@ use parking_lot::{Condvar, Mutex};
 use signalbox_api::services::HookView;
 use signalbox_api::shield::GuardKind;
 use signalbox_common::{Reason, parts};
-use signalbox_core::rotation::Subject;
+use signalbox_core::routing::rotation::Subject;
 
 use crate::kernel::l4::hooks::AttachedHook;
 use crate::state::shield::{DeniedSources, ShieldCover};

@@ -28,8 +28,8 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
 use signalbox_common::cut::flow::state;
+use signalbox_core::availability::sync::RecordClock;
 use signalbox_core::model::ha::{HaNode, HaSyncServices, HighAvailability};
-use signalbox_core::sync::RecordClock;
 use signalbox_tls::nodes::NodeFiles;
 use tokio::task::LocalSet;
 use tokio::time::MissedTickBehavior;

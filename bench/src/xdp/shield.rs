@@ -10,7 +10,7 @@ use signalbox_common::hash;
 use signalbox_common::net::Target;
 use signalbox_common::shield::abi::{NO_TABLE, flag};
 use signalbox_common::shield::{Guard, Limit, Settings};
-use signalbox_core::prefixes::{Verdict, build};
+use signalbox_core::limits::prefixes::{Verdict, build};
 
 use super::{CLIENT, Path, RUNS, VIP, frame};
 

@@ -1,7 +1,7 @@
 //! Layer-4 services: a packet in, a packet out, by consistent hashing; no socket, no connection to accept.
 //!
 //! A packet to a [`Target`] belongs to a service. A flow that is known keeps its host; a new one gets the host of its
-//! slot in the service's table (Maglev, `signalbox_core::maglev`), and is remembered. What happens then is the
+//! slot in the service's table (Maglev, `signalbox_core::routing::maglev`), and is remembered. What happens then is the
 //! service's [`mode`]: source and destination are translated, or the packet goes on as it is, to the host's Ethernet
 //! address or in a tunnel, and the host answers the client itself.
 //!

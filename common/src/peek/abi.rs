@@ -82,7 +82,7 @@ pub const MAX_ROUTE_CLUSTERS: usize = 8;
 /// Most hosts of a cluster that are chosen by their load.
 pub const MAX_CLUSTER_HOSTS: usize = 32;
 
-/// Slots of a Maglev table: those of `signalbox_core::maglev`.
+/// Slots of a Maglev table: those of `signalbox_core::routing::maglev`.
 pub const MAGLEV_SLOTS: usize = 65_537;
 
 /// How a host of a cluster is chosen.

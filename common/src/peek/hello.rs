@@ -1,6 +1,6 @@
 //! SNI of a ClientHello (RFC 8446, section 4.1.2), read in steps that a TC program can take one by one.
 //!
-//! Stricter than `core::peek::tls`, which must find the same name in everything that is accepted here: a hello that is
+//! Stricter than `core::wire::peek::tls`, which must find the same name in everything that is accepted here: a hello that is
 //! whole in one record, whose extensions end where it does, with one name.
 
 use super::KernelPeek;

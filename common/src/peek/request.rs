@@ -1,6 +1,6 @@
 //! Host of an HTTP/1 request, read in steps that a TC program can take one by one.
 //!
-//! Stricter than `core::peek::http`, which must find the same name in everything that is accepted here: a request in
+//! Stricter than `core::wire::peek::http`, which must find the same name in everything that is accepted here: a request in
 //! origin-form (RFC 9112, section 3.2.1) whose whole head is there, in printable ASCII and with CRLF, with one Host.
 
 use super::KernelPeek;

@@ -5,7 +5,7 @@
 //! written into the leaves below it, so the walk never turns back. Each node costs one load, and only the next index is
 //! kept. An IPv4 address needs at most 3 nodes, an IPv6 address at most [`MAX_PATH_NODES`].
 //!
-//! `signalbox_core::prefixes` builds the table. A table is never changed, only replaced as a whole.
+//! `signalbox_core::limits::prefixes` builds the table. A table is never changed, only replaced as a whole.
 
 /// Verdict: no prefix holds the address.
 pub const NO_MATCH: u32 = 0;

@@ -1,4 +1,4 @@
-//! Treatment of a discovered name by the annotations of its Routes ([`crate::merge`] makes it of them).
+//! Treatment of a discovered name by the annotations of its Routes ([`crate::discovered::merge`] makes it of them).
 
 use serde::Serialize;
 use std::net::IpAddr;
@@ -9,7 +9,7 @@ use ipnet::IpNet;
 use super::http::{PeriodRate, RequestPolicy};
 use super::tls::InsecurePolicy;
 use super::{Balance, Route};
-use crate::http::path;
+use crate::wire::http::path;
 
 /// Treatment of a name by the annotations of its Routes, beside [`Route::requests`].
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
@@ -151,7 +151,7 @@ impl Route {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::view::tests::model;
+    use crate::routing::view::tests::model;
 
     fn list(cluster: usize, prefixes: &[&str]) -> ClusterAllow {
         ClusterAllow {

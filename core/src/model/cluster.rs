@@ -45,7 +45,7 @@ pub struct Cluster {
     pub backend_tls: BackendTls,
     /// Whether requests without TLS go to its hosts in HTTP/2 with prior knowledge (RFC 9113, section 3.3).
     pub h2c: bool,
-    /// Whether answers of its hosts are repaired ([`crate::http1::repair`]) rather than refused.
+    /// Whether answers of its hosts are repaired ([`crate::wire::http1::repair`]) rather than refused.
     #[serde(rename = "answers", serialize_with = "reading")]
     pub repairs_answers: bool,
     /// Most connections that a host has at once, and requests where they are routed one by one; `None`: any number.

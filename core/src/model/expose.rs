@@ -2,14 +2,13 @@
 
 use serde::Serialize;
 use std::collections::BTreeSet;
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
+use super::app_pattern::{AppPattern, glob};
 use super::services::{Affinity, Mode, ServiceBind};
 use super::{HealthCheck, Probe, shield};
-use crate::discovery::AppEndpoint;
-use crate::spi::{AppPattern, glob};
 
 /// Rule that exposes endpoints of applications. Of several rules the first that takes an endpoint counts.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -77,4 +76,19 @@ impl ExposeRule {
         let all: Vec<_> = self.binds(&self.ports).map(|bind| bind.to_string()).collect();
         all.join(", ")
     }
+}
+
+/// Endpoint of an application, with any protocol.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AppEndpoint {
+    /// Name of the endpoint's host.
+    pub host: String,
+    /// Address and port of the endpoint.
+    pub addr: SocketAddr,
+    /// Name of the port in its cartridge, `tcp` where it has none: only characters that names may have.
+    pub port_name: String,
+    /// Protocols that the endpoint speaks.
+    pub protocols: BTreeSet<String>,
+    /// Whether the endpoint is stopped and gets no connections.
+    pub is_stopped: bool,
 }

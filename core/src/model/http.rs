@@ -6,9 +6,43 @@ use std::time::Duration;
 use ipnet::IpNet;
 
 use super::HttpTimeouts;
-use crate::affinity::CookieAffinity;
-use crate::http::forwarded::ForwardedPolicy;
-use crate::http1::edit::FieldEdit;
+use crate::wire::http::cookie::StickyCookie;
+use crate::wire::http::forwarded::ForwardedPolicy;
+use crate::wire::http1::edit::FieldEdit;
+
+/// Affinity of the requests of a route.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct CookieAffinity {
+    /// Cookie that clients carry.
+    pub cookie: StickyCookie,
+    /// Part of the route that a client stays at.
+    pub scope: AffinityScope,
+}
+
+/// Part of a route that a client stays at.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum AffinityScope {
+    /// Cluster, whichever of its hosts.
+    #[default]
+    Cluster,
+    /// Host.
+    Host,
+}
+
+impl AffinityScope {
+    /// All of them, with their words in the configuration.
+    pub const ALL: [(&'static str, Self); 2] = [("cluster", Self::Cluster), ("host", Self::Host)];
+
+    /// Word in the configuration.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Cluster => "cluster",
+            Self::Host => "host",
+        }
+    }
+}
 
 /// Treatment of requests at a listener that routes them one by one.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]

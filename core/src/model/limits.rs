@@ -3,7 +3,7 @@
 use serde::Serialize;
 use std::time::Duration;
 
-use crate::http1::limits::MessageLimits;
+use crate::wire::http1::limits::MessageLimits;
 
 /// Time limits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]

@@ -7,7 +7,7 @@ use std::time::Duration;
 use serde::Serialize;
 
 use super::{Cluster, Host, Protocol};
-use crate::hostname::Hostname;
+use crate::wire::hostname::Hostname;
 
 /// Prefix of the sources that hostnames are: `dns:CLUSTER/HOSTNAME`.
 pub const DNS_PREFIX: &str = "dns:";

@@ -9,8 +9,8 @@ use ipnet::IpNet;
 use super::claimed::{ClaimedPolicy, ConnectionLimits};
 use super::http::RequestPolicy;
 use super::tls::{RouteTls, Termination};
-use crate::hostname::{HostnamePattern, WildcardDepth};
-use crate::labels::Labels;
+use crate::model::labels::Labels;
+use crate::wire::hostname::{HostnamePattern, WildcardDepth};
 
 /// Route: a name and the clusters that serve it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -26,7 +26,7 @@ pub struct Route {
     pub drain: Option<Duration>,
     /// Clusters that certain clients get before all others, regardless of weights: testers reach a new version first.
     pub prefer: Vec<Preference>,
-    /// Labels that the configuration gives the route. Labels of claims are in [`crate::discovery::Claim::labels`].
+    /// Labels that the configuration gives the route. Labels of claims are in [`crate::discovered::discovery::Claim::labels`].
     pub labels: Labels,
     /// Addresses of the clients that are served; `None`: all are.
     pub allow: Option<Vec<IpNet>>,
@@ -94,7 +94,7 @@ impl Route {
     }
 }
 
-/// Route of the requests whose path begins with a path ([`crate::http::path::PathTable`]).
+/// Route of the requests whose path begins with a path ([`crate::wire::http::path::PathTable`]).
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct PathRoute {
     /// Path, which begins with `/`.

@@ -1,11 +1,11 @@
 //! Message broker that reports OpenShift's applications.
 
 use serde::Serialize;
+use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use super::{Balance, Ejection, ExposeRule, HealthCheck, Probe};
-use crate::spi::{AppPattern, EndpointFilter, HealthPageTemplate, Naming};
+use super::{AppPattern, Balance, Ejection, ExposeRule, HealthCheck, Probe};
 
 /// Origin of the events of OpenShift's routing SPI, and settings for the applications in them.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -114,4 +114,37 @@ pub struct Login {
     pub user: String,
     /// File whose first line is the password: read at each connection, so that the password can be changed.
     pub password_file: PathBuf,
+}
+
+/// Naming of the DNS name that no event announces: `PREFIX` `APP` `-` `NAMESPACE` `.` `DOMAIN`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Naming {
+    /// Prefix: OpenShift's `HA_DNS_PREFIX`, `ha-` there.
+    pub prefix: String,
+    /// Domain: OpenShift's `CLOUD_DOMAIN`; `None`: applications only have their aliases.
+    pub domain: Option<String>,
+}
+
+/// Filter of the endpoints that get connections.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct EndpointFilter {
+    /// Types, one of which an endpoint must have.
+    pub types: BTreeSet<String>,
+}
+
+/// Settings for the pages of an application's endpoints.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct HealthPageTemplate {
+    /// Path; `None`: the one that the endpoint's mappings give.
+    pub path: Option<String>,
+    /// The Host header with [`Self::PLACEHOLDERS`] in it; `None`: the application's DNS name.
+    pub host_header: Option<String>,
+    /// Whether endpoints that do not claim to speak HTTP are checked too: the check has its own port.
+    pub include_non_http: bool,
+}
+
+impl HealthPageTemplate {
+    /// Placeholders in a Host header: the application, its namespace, and the gear by the name that its node knows,
+    /// which is the application's name for the first gear and the gear's id for every other.
+    pub const PLACEHOLDERS: [&str; 3] = ["{app}", "{namespace}", "{gear}"];
 }

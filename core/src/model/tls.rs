@@ -4,9 +4,26 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
-use crate::hostname::Hostname;
-use crate::tls::coalescing::Http2;
-use crate::tls::profile::{KeyExchangeGroup, Profile};
+use crate::model::tls_profile::{KeyExchangeGroup, Profile};
+use crate::wire::hostname::Hostname;
+
+/// When HTTP/2 is offered by ALPN.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Http2 {
+    /// Unless the certificate covers a name of a passthrough route.
+    #[default]
+    Auto,
+    /// As [`Self::Auto`], and only with a certificate that serves a single route: the rule of OpenShift's router.
+    Unique,
+    /// Never.
+    Off,
+}
+
+impl Http2 {
+    /// All rules, with their names in the configuration.
+    pub const ALL: [(&'static str, Self); 3] = [("auto", Self::Auto), ("unique", Self::Unique), ("off", Self::Off)];
+}
 
 /// Place where a client's TLS ends.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]

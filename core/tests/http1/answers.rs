@@ -1,9 +1,9 @@
 //! Answers: ours and hyper agree, or ours is stricter.
 
 use proptest::prelude::*;
-use signalbox_core::http1::limits::MessageLimits;
-use signalbox_core::http1::method::Method;
-use signalbox_core::http1::parse;
+use signalbox_core::wire::http1::limits::MessageLimits;
+use signalbox_core::wire::http1::method::Method;
+use signalbox_core::wire::http1::parse;
 
 use crate::streams::answers;
 use crate::{hyper_client, ours};

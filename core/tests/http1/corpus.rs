@@ -4,11 +4,11 @@ use std::path::PathBuf;
 use std::process::Command;
 
 use serde::Deserialize;
-use signalbox_core::http1::edit::{self, RequestRewrite};
-use signalbox_core::http1::framing::{self, FramingError};
-use signalbox_core::http1::head_error::HeadError;
-use signalbox_core::http1::limits::MessageLimits;
-use signalbox_core::http1::parse::{self, ParsedRequest};
+use signalbox_core::wire::http1::edit::{self, RequestRewrite};
+use signalbox_core::wire::http1::framing::{self, FramingError};
+use signalbox_core::wire::http1::head_error::HeadError;
+use signalbox_core::wire::http1::limits::MessageLimits;
+use signalbox_core::wire::http1::parse::{self, ParsedRequest};
 
 /// Cases that the corpus calls compliant and that are refused nevertheless, with the reason.
 const STRICTER: [(&str, u16, &str); 10] = [

@@ -1,11 +1,11 @@
-//! The verdict of `signalbox_core::http1` on a request or an answer.
+//! The verdict of `signalbox_core::wire::http1` on a request or an answer.
 
-use signalbox_core::http1::chunked::ChunkedBody;
-use signalbox_core::http1::fields::FieldSection;
-use signalbox_core::http1::framing::{self, AnswerKind, BodyLength};
-use signalbox_core::http1::limits::MessageLimits;
-use signalbox_core::http1::method::Method;
-use signalbox_core::http1::parse::{self, ParsedRequest};
+use signalbox_core::wire::http1::chunked::ChunkedBody;
+use signalbox_core::wire::http1::fields::FieldSection;
+use signalbox_core::wire::http1::framing::{self, AnswerKind, BodyLength};
+use signalbox_core::wire::http1::limits::MessageLimits;
+use signalbox_core::wire::http1::method::Method;
+use signalbox_core::wire::http1::parse::{self, ParsedRequest};
 
 use crate::hyper_client::SeenAnswer;
 use crate::hyper_server::SeenRequest;
@@ -43,7 +43,7 @@ pub(crate) fn requests(mut stream: &[u8]) -> (Vec<SeenRequest>, Rest) {
         found.push(SeenRequest {
             method: text(head.method_name.of(stream)),
             path_and_query: text(&[root, rest].concat()),
-            is_http11: head.version == signalbox_core::http1::head::Version::Http11,
+            is_http11: head.version == signalbox_core::wire::http1::head::Version::Http11,
             fields: of_section(&head.fields, stream),
             body: body.data,
             trailers: body.trailers,

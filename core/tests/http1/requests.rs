@@ -3,8 +3,8 @@
 use http_desync_guardian::RequestSafetyTier;
 use http_desync_guardian::request_analyzer::HttpRequestData;
 use proptest::prelude::*;
-use signalbox_core::http1::limits::MessageLimits;
-use signalbox_core::http1::parse::{self, ParsedRequest};
+use signalbox_core::wire::http1::limits::MessageLimits;
+use signalbox_core::wire::http1::parse::{self, ParsedRequest};
 
 use crate::hyper_server;
 use crate::ours::{self, Rest};
@@ -86,7 +86,7 @@ proptest! {
     fn accepted_requests_are_not_severe_for_http_desync_guardian(stream in requests()) {
         let limits = MessageLimits::default();
         if let Ok(ParsedRequest::Head(head)) = parse::request(&stream, &limits)
-            && signalbox_core::http1::framing::request_body(&head, &stream).is_ok()
+            && signalbox_core::wire::http1::framing::request_body(&head, &stream).is_ok()
         {
             let text = &stream[head.range.start()..head.range.end()];
             let verdict = HttpRequestData::analyze_raw_request(text);

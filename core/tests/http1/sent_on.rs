@@ -1,11 +1,11 @@
 //! A head that is sent on is the one that came, but for the fields of the hop.
 
 use proptest::prelude::*;
-use signalbox_core::http1::edit::{self, RequestRewrite, ResponseRewrite};
-use signalbox_core::http1::framing::{self, AnswerKind};
-use signalbox_core::http1::limits::MessageLimits;
-use signalbox_core::http1::method::Method;
-use signalbox_core::http1::parse::{self, ParsedRequest};
+use signalbox_core::wire::http1::edit::{self, RequestRewrite, ResponseRewrite};
+use signalbox_core::wire::http1::framing::{self, AnswerKind};
+use signalbox_core::wire::http1::limits::MessageLimits;
+use signalbox_core::wire::http1::method::Method;
+use signalbox_core::wire::http1::parse::{self, ParsedRequest};
 
 use crate::hyper_server::{self, SeenRequest};
 use crate::streams::{answers, requests};

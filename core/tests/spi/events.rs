@@ -1,7 +1,7 @@
 //! What texts say, and what is said of those that say nothing.
 
 use proptest::prelude::*;
-use signalbox_core::spi::{AppChange, MAX_REDACTED_BYTES, RoutingEvent, parse, redact};
+use signalbox_core::discovered::spi::{AppChange, MAX_REDACTED_BYTES, RoutingEvent, parse, redact};
 
 /// The samples of the blog that explains the events, with the indentation that its pages have lost.
 pub(crate) const SAMPLES: &str = "\

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use proptest::prelude::*;
 use proptest::sample::{Index, select};
-use signalbox_core::spi::{
+use signalbox_core::discovered::spi::{
     AppChange, AppKey, Application, Applications, Certificate, Endpoint, Mapping, RoutingEvent, Secret, parse,
 };
 

@@ -4,11 +4,11 @@ use std::collections::HashSet;
 use std::net::SocketAddr;
 
 use proptest::prelude::*;
-use signalbox_core::discovery::ClusterDiscovery;
-use signalbox_core::spi::{
-    AppKey, Application, Applications, Endpoint, EndpointFilter, HealthPageTemplate, Naming, discover as learned_by,
-    endpoint_host_names, parse,
+use signalbox_core::discovered::discovery::ClusterDiscovery;
+use signalbox_core::discovered::spi::{
+    AppKey, Application, Applications, Endpoint, discover as learned_by, endpoint_host_names, parse,
 };
+use signalbox_core::model::{EndpointFilter, HealthPageTemplate, Naming};
 
 fn naming(domain: Option<&str>) -> Naming {
     Naming {

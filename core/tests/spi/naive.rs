@@ -5,7 +5,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 
-use signalbox_core::spi::{AppChange, AppKey, Application, Applications, Endpoint, RoutingEvent};
+use signalbox_core::discovered::spi::{AppChange, AppKey, Application, Applications, Endpoint, RoutingEvent};
 
 /// The applications that a series of events leaves.
 pub(crate) fn naive(events: &[RoutingEvent]) -> BTreeMap<AppKey, Application> {
@@ -139,7 +139,7 @@ pub(crate) fn ruby(event: &RoutingEvent) -> String {
             "remove_alias"
         }
         AppChange::AddCertificate { alias, certificate } => {
-            let reveal = |secret: &signalbox_core::spi::Secret| block(secret.reveal());
+            let reveal = |secret: &signalbox_core::discovered::spi::Secret| block(secret.reveal());
             keys.push(("alias", alias.clone()));
             keys.push(("ssl", block(&certificate.chain)));
             keys.push((

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
 use serde::{Deserialize, Serialize};
-use signalbox_core::spi::Mapping;
+use signalbox_core::discovered::spi::Mapping;
 
 use crate::hosts::HostHealth;
 use crate::services::ExposedService;

@@ -1,9 +1,9 @@
 //! Events of `GET /api/v1/events`.
 
 use serde::Serialize;
-use signalbox_core::ha::notice::GroupState;
-use signalbox_core::merge::ClusterWeights;
-use signalbox_core::migration::MigrationState;
+use signalbox_core::availability::ha::notice::GroupState;
+use signalbox_core::availability::migration::MigrationState;
+use signalbox_core::discovered::merge::ClusterWeights;
 
 use crate::rotations::{Action, Progress};
 

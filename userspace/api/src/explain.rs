@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
 
 use serde::{Deserialize, Serialize};
-use signalbox_core::discovery::Rejected;
+use signalbox_core::discovered::discovery::Rejected;
 
 use crate::Label;
 use crate::shield::ShieldVerdict;

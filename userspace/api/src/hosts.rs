@@ -3,7 +3,7 @@
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
-use signalbox_core::health::Health;
+use signalbox_core::routing::health::Health;
 
 use crate::Label;
 

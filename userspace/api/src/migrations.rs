@@ -2,8 +2,8 @@
 
 use serde::de::IgnoredAny;
 use serde::{Deserialize, Deserializer, Serialize};
-use signalbox_core::migration::Migration;
-use signalbox_core::migration::guard::GuardLimits;
+use signalbox_core::availability::migration::Migration;
+use signalbox_core::availability::migration::guard::GuardLimits;
 
 /// Answers about one migration.
 #[derive(Clone, Debug, Serialize, Deserialize)]

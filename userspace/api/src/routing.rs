@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
-use signalbox_core::labels::Labels;
+use signalbox_core::model::labels::Labels;
 
 use crate::Label;
 

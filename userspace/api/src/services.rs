@@ -3,7 +3,7 @@
 use std::net::IpAddr;
 
 use serde::{Deserialize, Serialize};
-use signalbox_core::expose::{ExposedEntry, PortRange};
+use signalbox_core::discovered::expose::{ExposedEntry, PortRange};
 
 use crate::Label;
 

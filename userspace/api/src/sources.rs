@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
-use signalbox_core::discovery::Rejected;
+use signalbox_core::discovered::discovery::Rejected;
 
 use crate::Label;
 

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
-use signalbox_core::diff::ModelChange;
+use signalbox_core::routing::diff::ModelChange;
 
 /// Weights by cluster.
 pub type Shares = BTreeMap<String, u32>;

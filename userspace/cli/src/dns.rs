@@ -10,8 +10,8 @@ use std::time::SystemTime;
 use anyhow::{anyhow, bail};
 use clap::ValueEnum;
 use serde_json::{Value, json};
-use signalbox_core::dns::{self, DnsTable, MAX_TTL, NameServer, OwnerNames, ZoneHead};
-use signalbox_core::hostname::{Hostname, HostnamePattern};
+use signalbox_core::discovered::dns::{self, DnsTable, MAX_TTL, NameServer, OwnerNames, ZoneHead};
+use signalbox_core::wire::hostname::{Hostname, HostnamePattern};
 
 use self::routed::RoutedNames;
 use super::OutputFormat;

@@ -219,7 +219,7 @@ fn decapsulates() -> bool {
 fn descriptors() -> Finding {
     let (_, hard) = nix::sys::resource::getrlimit(nix::sys::resource::Resource::RLIMIT_NOFILE).unwrap_or((0, 0));
     let connections =
-        signalbox_core::descriptors::connection_limit(hard, signalbox_core::model::DEFAULT_ADMIN_CONNECTIONS);
+        signalbox_core::limits::descriptors::connection_limit(hard, signalbox_core::model::DEFAULT_ADMIN_CONNECTIONS);
     let found = format!("{hard}: {connections} connections");
     let remedy = "LimitNOFILE=1048576 in the unit, or ulimit -Hn, allows more";
     match hard {
@@ -316,7 +316,7 @@ fn pipes() -> Finding {
     sysctl_at_least(
         "pipes",
         "fs/pipe-max-size",
-        signalbox_core::descriptors::PIPE_CAPACITY_BYTES as u64,
+        signalbox_core::limits::descriptors::PIPE_CAPACITY_BYTES as u64,
         "splice moves less at once",
     )
 }

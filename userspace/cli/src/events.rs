@@ -10,7 +10,7 @@ use anyhow::{Context as _, bail};
 use hyper::{Method, StatusCode};
 use serde_json::json;
 use signalbox_api::events::{Blocked, EventsAnswer, EventsOutcome, EventsStatus, SkipAnswer};
-use signalbox_core::spi;
+use signalbox_core::discovered::spi;
 
 use super::client::SocketArgs;
 use super::{OutputFormat, client, show};

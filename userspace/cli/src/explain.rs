@@ -11,7 +11,7 @@ use signalbox_api::explain::{
 };
 use signalbox_api::shield::ShieldVerdict;
 use signalbox_api::weights::ChangesAnswer;
-use signalbox_core::diff::{FieldChange, ModelChange};
+use signalbox_core::routing::diff::{FieldChange, ModelChange};
 
 use super::{OutputFormat, client, show};
 use signalbox_sources::client::percent_encoded;

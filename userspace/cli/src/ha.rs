@@ -9,7 +9,7 @@ use hyper::Method;
 use signalbox_api::ha::{
     Condition, GroupView, HaAnswer, HandOverAnswer, PeerView, ReclaimAnswer, ReclaimBody, SyncView,
 };
-use signalbox_core::ha::notice::GroupState;
+use signalbox_core::availability::ha::notice::GroupState;
 use signalbox_core::model::HighAvailability;
 use signalbox_ha::{Directory, Settings};
 

@@ -12,8 +12,8 @@ use std::time::Duration;
 use anyhow::{Context as _, bail};
 use comfy_table::{Table, presets};
 use serde_json::Value;
-use signalbox_core::ha::keepalived::{NodeContext, Tracking, render};
-use signalbox_core::ha::ranges;
+use signalbox_core::availability::ha::keepalived::{NodeContext, Tracking, render};
+use signalbox_core::availability::ha::ranges;
 use signalbox_core::model::HighAvailability;
 
 use super::show::{emit, print_text};

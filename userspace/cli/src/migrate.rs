@@ -9,7 +9,7 @@ use clap::ValueEnum;
 use hyper::Method;
 use serde_json::json;
 use signalbox_api::migrations::{MigrationAnswer, MigrationBody, MigrationsAnswer};
-use signalbox_core::migration::{Migration, MigrationState, StepRecord, report};
+use signalbox_core::availability::migration::{Migration, MigrationState, StepRecord, report};
 
 use super::show::{self, Column, TableArgs, TableRow};
 use super::{OutputFormat, client};

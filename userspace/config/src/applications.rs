@@ -2,8 +2,8 @@
 
 use std::collections::HashMap;
 
+use signalbox_core::model::AppPattern;
 use signalbox_core::model::ApplicationSettings;
-use signalbox_core::spi::AppPattern;
 
 use super::map::MapDecoder;
 use super::node::{NodeRef, Position};

@@ -3,8 +3,8 @@
 use std::collections::HashMap;
 use std::net::Ipv6Addr;
 
-use signalbox_core::hostname::Hostname;
 use signalbox_core::model::{Broker, BrokerTls, Login};
+use signalbox_core::wire::hostname::Hostname;
 
 use super::map::MapDecoder;
 use super::node::NodeRef;

@@ -3,11 +3,11 @@
 use std::cell::RefCell;
 use std::collections::HashMap;
 
-use signalbox_core::discovery::MAX_LIMIT;
+use signalbox_core::discovered::discovery::MAX_LIMIT;
+use signalbox_core::discovered::spi::AppKey;
 use signalbox_core::model::{
     Balance, Cluster, ClusterRole, DEFAULT_RESOLVE_INTERVAL, Ejection, HealthCheck, JoinPolicy, RoutingEvents,
 };
-use signalbox_core::spi::AppKey;
 
 use super::map::MapDecoder;
 use super::node::{NodePath, NodeRef, Position};

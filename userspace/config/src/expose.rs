@@ -6,10 +6,10 @@ use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use signalbox_common::l4::abi::MAX_SERVICES;
+use signalbox_core::model::AppPattern;
 use signalbox_core::model::services::{Affinity, Mode, ServiceBind};
 use signalbox_core::model::shield::ShieldPolicy;
 use signalbox_core::model::{ExposeRule, Probe};
-use signalbox_core::spi::AppPattern;
 
 use super::map::MapDecoder;
 use super::node::{NodeRef, Position};

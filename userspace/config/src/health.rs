@@ -4,11 +4,11 @@ use std::net::IpAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use signalbox_core::hostname::Hostname;
+use signalbox_core::model::HealthPageTemplate;
 use signalbox_core::model::{
     ApplicationSettings, CheckProxyHeader, ExposeRule, HealthCheck, HealthPage, HttpProbe, Probe, TlsProbe,
 };
-use signalbox_core::spi::HealthPageTemplate;
+use signalbox_core::wire::hostname::Hostname;
 
 use super::map::MapDecoder;
 use super::node::NodeRef;

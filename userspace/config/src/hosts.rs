@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr};
 
-use signalbox_core::hostname::Hostname;
 use signalbox_core::model::{Host, HttpProbe, NamedHost, Probe, Protocol, UdpProbe};
+use signalbox_core::wire::hostname::Hostname;
 
 use super::map::MapDecoder;
 use super::node::NodeRef;

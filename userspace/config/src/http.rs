@@ -1,9 +1,9 @@
 //! Settings of listeners for requests: `forwarded`, `request_id`, `ambiguous_paths` and `redirect_port`.
 
-use signalbox_core::http::forwarded::ForwardedPolicy;
-use signalbox_core::http1::edit::FieldName;
 use signalbox_core::model::Protocol;
 use signalbox_core::model::http::{AmbiguousPaths, HttpPolicy};
+use signalbox_core::wire::http::forwarded::ForwardedPolicy;
+use signalbox_core::wire::http1::edit::FieldName;
 
 use super::map::MapDecoder;
 use super::node::NodeRef;

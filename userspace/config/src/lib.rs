@@ -1,7 +1,7 @@
 //! The configuration file: text in, [`Model`] out, or every mistake at once.
 //!
 //! Owns: the file's schema, its defaults and the words of every error. Never: the state of the running balancer, or any
-//! I/O beyond reading the file ([`load()`]). The text becomes a tree with positions ([`signalbox_core::yaml`]), the
+//! I/O beyond reading the file ([`load()`]). The text becomes a tree with positions ([`signalbox_core::wire::yaml`]), the
 //! tree is walked by small decoders (`map`, `scalar`, `address`) that note mistakes and continue, and a [`Model`]
 //! exists only if none of them noted anything. Operators read docs/configuration.md.
 

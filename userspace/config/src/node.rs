@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-pub(super) use signalbox_core::yaml::{MapEntry, NodeKind, Position, YamlNode};
+pub(super) use signalbox_core::wire::yaml::{MapEntry, NodeKind, Position, YamlNode};
 
 /// Path from the root to a node: a chain of borrowed steps, so that ten thousand valid routes cost no strings.
 #[derive(Clone, Copy, Debug)]

@@ -1,6 +1,6 @@
 //! Places of the paths that a file names: mistakes in those files are shown there.
 
-use signalbox_core::yaml::{self, Dialect};
+use signalbox_core::wire::yaml::{self, Dialect};
 
 use super::node::{NodeKind, NodeRef, Position};
 

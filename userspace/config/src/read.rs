@@ -1,6 +1,6 @@
 //! Text of a file as a tree.
 
-use signalbox_core::yaml::{self, Dialect};
+use signalbox_core::wire::yaml::{self, Dialect};
 
 use super::node::{NodePath, Position, YamlNode};
 use super::report::Report;

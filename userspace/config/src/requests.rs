@@ -3,13 +3,13 @@
 use std::borrow::Cow;
 use std::time::Duration;
 
-use signalbox_core::affinity::{AffinityScope, CookieAffinity};
-use signalbox_core::http::cookie::{SameSite, StickyCookie};
-use signalbox_core::http1::edit::{FieldEdit, FieldName};
-use signalbox_core::http1::grammar::{is_field_value, is_token};
+use signalbox_core::model::http::{AffinityScope, CookieAffinity};
 use signalbox_core::model::http::{
     HeaderEdits, PassivePolicy, PeriodRate, RequestLimits, RequestPolicy, RouteTimeouts,
 };
+use signalbox_core::wire::http::cookie::{SameSite, StickyCookie};
+use signalbox_core::wire::http1::edit::{FieldEdit, FieldName};
+use signalbox_core::wire::http1::grammar::{is_field_value, is_token};
 
 use super::map::MapDecoder;
 use super::node::{NodeKind, NodeRef};

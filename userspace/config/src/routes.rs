@@ -3,13 +3,13 @@
 use std::collections::HashMap;
 
 use ipnet::IpNet;
-use signalbox_core::hostname::{HostnamePattern, WildcardDepth};
-use signalbox_core::http::path::is_route_path;
-use signalbox_core::labels::{Labels, is_key, is_value};
 use signalbox_core::model::claimed::ConnectionLimits;
 use signalbox_core::model::http::RequestPolicy;
+use signalbox_core::model::labels::{Labels, is_key, is_value};
 use signalbox_core::model::tls::Termination;
 use signalbox_core::model::{PathRoute, Preference, Route, Unmatched};
+use signalbox_core::wire::hostname::{HostnamePattern, WildcardDepth};
+use signalbox_core::wire::http::path::is_route_path;
 
 use super::clusters::ClusterNames;
 use super::map::MapDecoder;

@@ -4,10 +4,10 @@ use std::collections::BTreeSet;
 use std::net::IpAddr;
 use std::path::PathBuf;
 
-use signalbox_core::hostname::Hostname;
 use signalbox_core::model::RoutingEvents;
 use signalbox_core::model::shield::ShieldPolicy;
-use signalbox_core::spi::{EndpointFilter, Naming};
+use signalbox_core::model::{EndpointFilter, Naming};
+use signalbox_core::wire::hostname::Hostname;
 
 use super::map::MapDecoder;
 use super::node::{NodeRef, Position};

@@ -1,6 +1,6 @@
 //! Names and label selectors as Kubernetes writes them.
 
-use signalbox_core::labels::Selector;
+use signalbox_core::model::labels::Selector;
 
 use super::node::NodeRef;
 use super::report::{Report, quote};

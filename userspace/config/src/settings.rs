@@ -5,12 +5,12 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use signalbox_common::cut::flow::DEFAULT_FLOWS;
-use signalbox_core::hostname::Hostname;
-use signalbox_core::http1::limits::MAX_PEER_FIELDS;
 use signalbox_core::model::{
     Admin, AdminTls, DEFAULT_ADMIN_CONNECTIONS, Datapath, EtcdStore, HandshakeLimits, HeadLimits, HttpTimeouts, Limits,
     PeekPlace, PerSource, Tier, Timeouts,
 };
+use signalbox_core::wire::hostname::Hostname;
+use signalbox_core::wire::http1::limits::MAX_PEER_FIELDS;
 
 use super::address::BindOwners;
 use super::map::MapDecoder;

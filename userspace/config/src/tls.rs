@@ -2,13 +2,13 @@
 
 use std::path::PathBuf;
 
-use signalbox_core::hostname::Hostname;
+use signalbox_core::model::tls::Http2;
 use signalbox_core::model::tls::{
     BackendTls, CertificateFields, CertificatePlace, ClientCertificates, HttpVersion, InsecurePolicy, ListenerTls,
     RouteTls, SessionTickets, Termination, TlsSettings,
 };
-use signalbox_core::tls::coalescing::Http2;
-use signalbox_core::tls::profile::KeyExchangeGroup;
+use signalbox_core::model::tls_profile::KeyExchangeGroup;
+use signalbox_core::wire::hostname::Hostname;
 
 use super::map::MapDecoder;
 use super::node::NodeRef;

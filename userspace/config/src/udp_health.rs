@@ -1,7 +1,7 @@
 //! Health checks by UDP.
 
-use signalbox_core::hostname::Hostname;
 use signalbox_core::model::{UdpProbe, UdpQuestion};
+use signalbox_core::wire::hostname::Hostname;
 
 use super::map::MapDecoder;
 use super::node::NodeRef;

@@ -2,7 +2,7 @@
 
 mod slips;
 
-use signalbox_core::expose;
+use signalbox_core::discovered::expose;
 use signalbox_core::model::SubsetSize;
 use signalbox_core::model::services::{Mode, Transport};
 use signalbox_core::model::tls::Termination;

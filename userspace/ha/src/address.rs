@@ -5,7 +5,7 @@ use std::net::IpAddr;
 
 use anyhow::Context as _;
 use serde::Deserialize;
-use signalbox_core::ha::addresses::OwnedAddress;
+use signalbox_core::availability::ha::addresses::OwnedAddress;
 
 use crate::program;
 

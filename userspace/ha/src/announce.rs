@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use hyper::Method;
 use serde_json::json;
-use signalbox_core::ha::notice::GroupState;
+use signalbox_core::availability::ha::notice::GroupState;
 use signalbox_sources::client::{ApiClient, percent_encoded};
 use tokio::process::Command;
 use tokio::sync::{mpsc, watch};

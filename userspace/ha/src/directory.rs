@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, bail};
 use nix::sys::stat::Mode;
-use signalbox_core::ha::keepalived::{fifo, group_of_file, ready_file, release_file};
+use signalbox_core::availability::ha::keepalived::{fifo, group_of_file, ready_file, release_file};
 
 /// Directory where the command line says nothing else.
 pub const DEFAULT_DIRECTORY: &str = "/run/signalbox-ha";

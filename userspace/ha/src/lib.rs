@@ -2,7 +2,7 @@
 //! the node when that one dies.
 //!
 //! Owns: keepalived's process, its files, addresses that it leaves behind, checks, the notify script, the rule of the
-//! firewall. Never: the decision which node has which priority, and the text for keepalived ([`signalbox_core::ha`]).
+//! firewall. Never: the decision which node has which priority, and the text for keepalived ([`signalbox_core::availability::ha`]).
 
 mod address;
 mod announce;

@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use signalbox_core::ha::notice::{GroupState, Notice};
-use signalbox_core::ha::priority::own_priorities;
+use signalbox_core::availability::ha::notice::{GroupState, Notice};
+use signalbox_core::availability::ha::priority::own_priorities;
 use tokio::sync::{mpsc, watch};
 
 use crate::Settings;

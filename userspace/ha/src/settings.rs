@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, bail};
 use signalbox_config::load;
-use signalbox_core::ha::addresses::{self, OwnedAddress};
-use signalbox_core::ha::keepalived::{NodeContext, Tracking, render};
+use signalbox_core::availability::ha::addresses::{self, OwnedAddress};
+use signalbox_core::availability::ha::keepalived::{NodeContext, Tracking, render};
 use signalbox_core::model::HighAvailability;
 use signalbox_core::model::ha::HaMode;
 

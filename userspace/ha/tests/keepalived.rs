@@ -9,8 +9,8 @@ use std::time::Duration;
 
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
-use signalbox_core::ha::keepalived::{NodeContext, Tracking, render};
-use signalbox_core::ha::{groups, ranges};
+use signalbox_core::availability::ha::keepalived::{NodeContext, Tracking, render};
+use signalbox_core::availability::ha::{groups, ranges};
 use signalbox_core::model::HighAvailability;
 use signalbox_core::model::ha::{
     FloatingSource, HaEmail, HaMode, HaNode, HaWatch, MAX_HA_NODES, Preemption, VipGroup, Vrrp, VrrpVersion,

@@ -32,7 +32,7 @@ use signalbox_common::cut::moving::MovingAddress;
 use signalbox_common::net::Tuple;
 use signalbox_common::steer::SteerKey;
 use signalbox_common::{Reason, parts};
-use signalbox_core::plan::Bindings;
+use signalbox_core::routing::plan::Bindings;
 
 use crate::error::KernelError;
 use crate::interfaces::{self, Interface};

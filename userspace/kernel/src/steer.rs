@@ -9,7 +9,7 @@ use aya::maps::lpm_trie::Key;
 use aya::programs::{ProgramError, SkLookup};
 use aya::sys::SyscallError;
 use signalbox_common::steer::{MAX_LISTENER_SLOTS, SteerKey, SteerValue};
-use signalbox_core::plan::{self, BindingOp, Bindings};
+use signalbox_core::routing::plan::{self, BindingOp, Bindings};
 
 use crate::error::KernelError;
 use crate::map::{MapFd, bpf};

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use hyper::Method;
 use serde_json::json;
-use signalbox_core::discovery::ClusterDiscovery;
+use signalbox_core::discovered::discovery::ClusterDiscovery;
 use signalbox_core::model::Balancer;
 pub use signalbox_core::model::agent::Agent;
 use tokio::sync::{mpsc, watch};

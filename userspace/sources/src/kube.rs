@@ -1,7 +1,7 @@
 //! Watches a cluster's API server for router hosts and names, both in the balancer and in `signalbox agent`.
 //!
 //! A [`feed`] is one resource in one namespace: [`follow`] lists it, then watches, and [`decode`]s objects into the
-//! core's small types. The [`hub`] holds them all, has `core::claims` derive names and hosts, and reports to the store.
+//! core's small types. The [`hub`] holds them all, has `core::discovered::claims` derive names and hosts, and reports to the store.
 //! When the server is lost, everything stays as reported last.
 //!
 //! Only this module uses the kube crate, and of it only kubeconfigs and TLS: its client runs credential programs on
@@ -35,7 +35,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use signalbox_core::claims::ClaimRules;
+use signalbox_core::discovered::claims::ClaimRules;
 use signalbox_core::model::kubernetes::{AddressType, KubernetesSource, Resource, Routers};
 use tokio::sync::mpsc::{UnboundedSender, channel};
 use tokio::task::{JoinHandle, JoinSet};

@@ -23,8 +23,8 @@ use std::time::{Duration, Instant};
 use parking_lot::Mutex;
 use signalbox_api::by_label;
 use signalbox_api::sources::{SourceContact, SourceView};
-use signalbox_core::discovery::ClusterDiscovery;
-use signalbox_core::stats::{Counter, LabelledCounters};
+use signalbox_core::discovered::discovery::ClusterDiscovery;
+use signalbox_core::limits::stats::{Counter, LabelledCounters};
 use tokio::sync::oneshot;
 
 use signalbox_sys::unix_ms;

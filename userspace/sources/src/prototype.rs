@@ -12,11 +12,11 @@ use std::net::IpAddr;
 
 use serde::{Deserialize, Deserializer};
 use serde_json::Value;
-use signalbox_core::discovery::{Claim, ClusterDiscovery, Rejected, WEIGHT_RANGE};
-use signalbox_core::hostname::{HostnamePattern, WildcardDepth};
-use signalbox_core::labels::LabelSets;
+use signalbox_core::discovered::discovery::{Claim, ClusterDiscovery, Rejected, WEIGHT_RANGE};
 use signalbox_core::model::Host;
+use signalbox_core::model::labels::LabelSets;
 use signalbox_core::model::tls::InsecurePolicy;
+use signalbox_core::wire::hostname::{HostnamePattern, WildcardDepth};
 
 /// The body. Its field names are those of the wire; fields of later plugins are ignored.
 #[derive(Deserialize)]

@@ -8,9 +8,9 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use signalbox_core::discovery::ClusterDiscovery;
-use signalbox_core::hostname::Hostname;
+use signalbox_core::discovered::discovery::ClusterDiscovery;
 use signalbox_core::model::Host;
+use signalbox_core::wire::hostname::Hostname;
 use tokio::sync::mpsc::UnboundedSender;
 use tokio::task::{JoinHandle, JoinSet};
 

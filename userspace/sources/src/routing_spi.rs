@@ -1,7 +1,7 @@
 //! OpenShift's routing SPI: from events of an ActiveMQ broker over STOMP, or posted over HTTP, to reports to the store.
 //!
 //! This module owns the connection to the broker, the ledger's records, the files of certificates, and messages that
-//! could not be understood; `core::spi` decides what events mean. The data flow: broker -> `session` -> `consume` ->
+//! could not be understood; `core::discovered::spi` decides what events mean. The data flow: broker -> `session` -> `consume` ->
 //! `intake` -> ledger, files, then [`DiscoveryUpdate`](super::DiscoveryUpdate), then the acknowledgement. An
 //! acknowledged message survives a crash; others are delivered again.
 
@@ -21,9 +21,9 @@ use std::convert::Infallible;
 use std::sync::Arc;
 
 use parking_lot::{Mutex, MutexGuard};
-use signalbox_core::discovery::Discovered;
+use signalbox_core::discovered::discovery::Discovered;
+use signalbox_core::discovered::spi::{AppKey, Application, parse};
 use signalbox_core::model::{Cluster, RoutingEvents};
-use signalbox_core::spi::{AppKey, Application, parse};
 
 use super::SourceStatus;
 use blocked::{BlockedSlot, SkipRequest};

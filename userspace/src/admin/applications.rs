@@ -11,7 +11,7 @@ use signalbox_api::events::{EventsAnswer, EventsStatus, SkipAnswer};
 use signalbox_api::sources::{ApplicationView, ApplicationsAnswer};
 use signalbox_api::v1;
 use signalbox_common::hash;
-use signalbox_core::spi::{AppKey, Application, Endpoint, endpoint_host_names};
+use signalbox_core::discovered::spi::{AppKey, Application, Endpoint, endpoint_host_names};
 
 use super::problem::{not_shown, problem};
 use super::reply::{ApiReply, answer};

@@ -2,10 +2,10 @@
 
 use std::borrow::Cow;
 
-use signalbox_core::hostname::Hostname;
-use signalbox_core::http::path_reading::normalize;
 use signalbox_core::model::Listener;
 use signalbox_core::model::http::AmbiguousPaths;
+use signalbox_core::wire::hostname::Hostname;
+use signalbox_core::wire::http::path_reading::normalize;
 
 use crate::state::Snapshot;
 

@@ -1,7 +1,7 @@
 //! The name or URL in a request to `explain`.
 
-use signalbox_core::hostname::Hostname;
 use signalbox_core::model::Protocol;
+use signalbox_core::wire::hostname::Hostname;
 
 /// Name or URL to explain.
 pub(super) struct AskedUrl {

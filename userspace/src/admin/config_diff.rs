@@ -6,9 +6,9 @@ use axum::extract::State;
 use axum::http::StatusCode;
 use signalbox_api::problem::ConfigMistakes;
 use signalbox_api::weights::DiffAnswer;
-use signalbox_core::diff::diff;
-use signalbox_core::expose::effective_model;
-use signalbox_core::merge::add_testers;
+use signalbox_core::discovered::expose::effective_model;
+use signalbox_core::discovered::merge::add_testers;
+use signalbox_core::routing::diff::diff;
 
 use super::problem::{not_shown, problem_with};
 use super::reply::{ApiReply, answer};

@@ -11,7 +11,7 @@ use serde::Deserialize;
 use serde_json::Value;
 use signalbox_api::problem::NoDetails;
 use signalbox_api::sources::{ClusterReport, DiscoveryAnswer, SourceView, SourcesAnswer};
-use signalbox_core::discovery::ClusterDiscovery;
+use signalbox_core::discovered::discovery::ClusterDiscovery;
 use tokio::sync::oneshot;
 
 use super::problem::problem;

@@ -15,13 +15,14 @@ use signalbox_api::explain::{
 };
 use signalbox_api::shield::GuardKind;
 use signalbox_common::hash;
-use signalbox_core::balance::PickContext;
-use signalbox_core::hostname::{Hostname, HostnamePattern, WildcardDepth};
-use signalbox_core::merge::unserved_claims;
+use signalbox_core::discovered::merge::unserved_claims;
 use signalbox_core::model::tls::Termination;
-use signalbox_core::model::{ClusterWithBackup, Listener, Protocol, Route, ipv4_mapped};
-use signalbox_core::peek::obstacle::PeekObstacle;
-use signalbox_core::view::Destination;
+use signalbox_core::model::{ClusterWithBackup, Listener, Protocol, Route};
+use signalbox_core::routing::balance::PickContext;
+use signalbox_core::routing::obstacle::PeekObstacle;
+use signalbox_core::routing::view::Destination;
+use signalbox_core::wire::address::ipv4_mapped;
+use signalbox_core::wire::hostname::{Hostname, HostnamePattern, WildcardDepth};
 
 use super::asked_path::{AMBIGUOUS, AskedPath};
 use super::asked_url::AskedUrl;

@@ -7,7 +7,7 @@ use axum::http::{StatusCode, header};
 use axum::response::IntoResponse as _;
 use serde::Deserialize;
 use signalbox_api::export::{ExportAnswer, ExportedCluster, ExportedHost, ExportedName, ExportedShare};
-use signalbox_core::export::{ExportTable, Format};
+use signalbox_core::discovered::export::{ExportTable, Format};
 use signalbox_core::model::Protocol;
 
 use super::problem::problem;

@@ -5,7 +5,7 @@ use std::net::{IpAddr, SocketAddr};
 use signalbox_api::explain::{AddressExplanation, AddressHost};
 use signalbox_api::services::ExposedService;
 use signalbox_api::shield::GuardKind;
-use signalbox_core::expose::ExposedEntry;
+use signalbox_core::discovered::expose::ExposedEntry;
 use signalbox_core::model::Service;
 use signalbox_core::model::services::Transport;
 

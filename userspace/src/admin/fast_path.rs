@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use signalbox_api::status::{FastPath, LeftToWorkers};
 use signalbox_core::model::{PeekPlace, Protocol};
-use signalbox_core::peek::obstacle::PeekObstacle;
+use signalbox_core::routing::obstacle::PeekObstacle;
 
 use crate::state::{Shared, Snapshot};
 

@@ -14,9 +14,9 @@ use signalbox_api::ha::{
     Condition, GroupAnswer, GroupUpdate, GroupView, HaAnswer, HaNode, HandOverAnswer, NodeAddress, PeerView,
     ReclaimAnswer, ReclaimBody, SyncView,
 };
+use signalbox_core::limits::stats::Counter;
 use signalbox_core::model::HighAvailability;
 use signalbox_core::model::ha::VipGroup;
-use signalbox_core::stats::Counter;
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 use tokio_stream::wrappers::ReceiverStream;

@@ -24,9 +24,9 @@ use prometheus_client::encoding::{DescriptorEncoder, EncodeCounterValue, NoLabel
 use prometheus_client::metrics::MetricType;
 use prometheus_client::registry::{Registry, Unit};
 use signalbox_common::Reason;
-use signalbox_core::claims::reason;
-use signalbox_core::discovery::Discovered;
-use signalbox_core::stats::{Histogram, LabelledCounters};
+use signalbox_core::discovered::claims::reason;
+use signalbox_core::discovered::discovery::Discovered;
+use signalbox_core::limits::stats::{Histogram, LabelledCounters};
 
 use self::process::ProcessMetrics;
 use crate::control::Control;

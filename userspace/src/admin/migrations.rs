@@ -9,8 +9,8 @@ use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse as _, Response};
 use ipnet::IpNet;
 use signalbox_api::migrations::{MigrationAnswer, MigrationBody, MigrationsAnswer, StepAnswer};
-use signalbox_core::migration::guard::GuardLimits;
-use signalbox_core::migration::{Migration, MigrationPlan, report};
+use signalbox_core::availability::migration::guard::GuardLimits;
+use signalbox_core::availability::migration::{Migration, MigrationPlan, report};
 
 use super::api::POST;
 use super::mutate::Requester;

@@ -8,7 +8,7 @@ use axum::http::StatusCode;
 use axum::response::{IntoResponse as _, Response};
 use serde::Deserialize;
 
-use signalbox_core::health::Health;
+use signalbox_core::routing::health::Health;
 
 use super::pending_sources;
 use crate::control::Control;

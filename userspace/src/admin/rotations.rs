@@ -9,7 +9,7 @@ use axum::response::{IntoResponse as _, Json, Response};
 use serde::Deserialize;
 use signalbox_api::problem::PeerResults;
 use signalbox_api::rotations::{JobAnswer, OutView, RotationAnswer, RotationBody, RotationsAnswer};
-use signalbox_core::rotation::SubjectError;
+use signalbox_core::routing::rotation::SubjectError;
 
 use super::mutate::Requester;
 use super::problem::{problem, problem_with};

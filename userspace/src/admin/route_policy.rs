@@ -3,13 +3,13 @@
 use std::net::IpAddr;
 use std::time::Duration;
 
-use signalbox_core::discovery::Claim;
-use signalbox_core::merge::settings_report;
+use signalbox_core::discovered::discovery::Claim;
+use signalbox_core::discovered::merge::settings_report;
 use signalbox_core::model::Route;
 use signalbox_core::model::claimed::ClusterAllow;
 use signalbox_core::model::http::{PeriodRate, RequestPolicy};
 use signalbox_core::model::tls::InsecurePolicy;
-use signalbox_core::view::Destination;
+use signalbox_core::routing::view::Destination;
 
 use crate::state::Snapshot;
 

@@ -6,7 +6,7 @@ use axum::extract::{Query, State};
 use axum::http::StatusCode;
 use serde::Deserialize;
 use signalbox_api::routing::RoutesAnswer;
-use signalbox_core::labels::Selector;
+use signalbox_core::model::labels::Selector;
 
 use super::problem::problem;
 use super::reply::{ApiReply, answer};

@@ -7,10 +7,10 @@ use std::net::IpAddr;
 
 use signalbox_api::explain::DatapathExplanation;
 use signalbox_common::cut::flow::ineligible;
-use signalbox_core::http::last_request::{LastRequestObstacle, lasting_obstacle};
 use signalbox_core::model::http::RequestPolicy;
 use signalbox_core::model::tls::Termination;
 use signalbox_core::model::{Listener, Route, Routing};
+use signalbox_core::routing::last_request::{LastRequestObstacle, lasting_obstacle};
 
 use crate::control::Control;
 use crate::datapath::cut::eligibility::CutFacts;

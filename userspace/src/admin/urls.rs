@@ -2,9 +2,9 @@
 
 use std::collections::BTreeSet;
 
-use signalbox_core::hostname::Hostname;
 use signalbox_core::model::tls::Termination;
 use signalbox_core::model::{Listener, Model, Protocol};
+use signalbox_core::wire::hostname::Hostname;
 
 use crate::state::{Shared, Snapshot};
 

@@ -12,9 +12,10 @@ use signalbox_api::routing::{
 use signalbox_api::services::ServicesAnswer;
 use signalbox_api::status::{ConnectionCounts, DegradedFeature, HostCounts, ReloadCounts, ServingState, StatusAnswer};
 use signalbox_api::weights::ConfigAnswer;
-use signalbox_core::labels::{Labels, Selector, by_name};
+use signalbox_core::discovered::by_label::by_name;
+use signalbox_core::model::labels::{Labels, Selector};
 use signalbox_core::model::{Cluster, Host, NamedHost, Protocol, Route, Tier, Unmatched};
-use signalbox_core::shown::shown;
+use signalbox_core::routing::shown::shown;
 
 use crate::control::Control;
 use crate::state::{HostState, RouteState, Snapshot};
@@ -162,7 +163,7 @@ pub fn clusters(control: &Control) -> ClustersAnswer {
         proxy_protocol: cluster.proxy_protocol,
         hosts: hosts.len(),
         healthy_hosts: hosts.iter().filter(|host| host.health().0.usable()).count(),
-        active_connections: state.active.iter().map(signalbox_core::stats::Gauge::get).sum(),
+        active_connections: state.active.iter().map(signalbox_core::limits::stats::Gauge::get).sum(),
         bytes_in: state.bytes_in.get(),
         bytes_out: state.bytes_out.get(),
     });

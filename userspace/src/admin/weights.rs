@@ -7,12 +7,12 @@ use axum::extract::{Path, State};
 use axum::http::StatusCode;
 use axum::response::{IntoResponse as _, Response};
 use signalbox_api::weights::{AppliedAnswer, ChangesAnswer, RouteWeights, SharesByKey, WeightsAnswer, WeightsRequest};
-use signalbox_core::diff::diff;
-use signalbox_core::expose::effective_model;
-use signalbox_core::hostname::HostnamePattern;
-use signalbox_core::labels::by_name;
-use signalbox_core::merge::{ClusterWeights, WeightOverrides, add_testers, check_weights};
+use signalbox_core::discovered::by_label::by_name;
+use signalbox_core::discovered::expose::effective_model;
+use signalbox_core::discovered::merge::{ClusterWeights, WeightOverrides, add_testers, check_weights};
 use signalbox_core::model::{Model, Route};
+use signalbox_core::routing::diff::diff;
+use signalbox_core::wire::hostname::HostnamePattern;
 
 use super::mutate::apply_response;
 use super::problem::problem;

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use anyhow::{Context as _, bail};
 use signalbox_core::model::{Datapath, Listener, Model, PeekPlace};
-use signalbox_core::peek::obstacle::PeekObstacle;
+use signalbox_core::routing::obstacle::PeekObstacle;
 
 use super::SteeringChoice;
 use crate::control::degraded;

@@ -4,7 +4,7 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 
-use signalbox_core::descriptors::{connection_limit, pipe_limit};
+use signalbox_core::limits::descriptors::{connection_limit, pipe_limit};
 
 use crate::datapath::pipe;
 

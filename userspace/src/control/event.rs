@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use ipnet::IpNet;
 use signalbox_api::hosts::LastCheck;
-use signalbox_core::merge::{ClusterWeights, TesterOverrides};
+use signalbox_core::discovered::merge::{ClusterWeights, TesterOverrides};
 use signalbox_core::model::Model;
 use signalbox_core::model::shield::Prefixes;
 use tokio::sync::oneshot;

@@ -9,8 +9,8 @@ use std::time::{Duration, Instant};
 
 use signalbox_api::hosts::LastCheck;
 use signalbox_common::hash;
-use signalbox_core::health::Hysteresis;
 use signalbox_core::model::{HealthCheck, Host};
+use signalbox_core::routing::health::Hysteresis;
 use tokio::sync::{Notify, mpsc};
 use tokio::task::JoinHandle;
 

@@ -11,9 +11,9 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 use signalbox_common::steer::{MAX_BINDINGS, SLOT_V4, SLOT_V6};
-use signalbox_core::ha::floating::FloatingSources;
+use signalbox_core::availability::ha::floating::FloatingSources;
 use signalbox_core::model::{Bind, Listener, Model};
-use signalbox_core::plan;
+use signalbox_core::routing::plan;
 
 use crate::datapath::accept::StopMode;
 use crate::datapath::listen::{self, ListenError};

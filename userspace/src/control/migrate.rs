@@ -4,9 +4,9 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use signalbox_core::merge::{ClusterWeights, WeightOverrides};
-use signalbox_core::migration::guard::{GuardKind, QualityFigures};
-use signalbox_core::migration::{Migration, MigrationPlan, MigrationState, Observation};
+use signalbox_core::availability::migration::guard::{GuardKind, QualityFigures};
+use signalbox_core::availability::migration::{Migration, MigrationPlan, MigrationState, Observation};
+use signalbox_core::discovered::merge::{ClusterWeights, WeightOverrides};
 use signalbox_core::model::{Protocol, Route};
 use tokio::sync::oneshot;
 

@@ -3,8 +3,8 @@
 
 use std::time::Duration;
 
-use signalbox_core::merge::TesterOverrides;
-use signalbox_core::migration::Migration;
+use signalbox_core::availability::migration::Migration;
+use signalbox_core::discovered::merge::TesterOverrides;
 use signalbox_core::model::Balancer;
 
 use super::Control;

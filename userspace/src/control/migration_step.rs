@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
-use signalbox_core::merge::{ClusterWeights, TesterOverrides};
-use signalbox_core::migration::guard::QualityFigures;
+use signalbox_core::availability::migration::guard::QualityFigures;
+use signalbox_core::discovered::merge::{ClusterWeights, TesterOverrides};
 use signalbox_core::model::Model;
 
 /// Path at which balancers receive orders from the balancer that runs the migration.

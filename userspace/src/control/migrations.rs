@@ -4,10 +4,10 @@ use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
-use signalbox_core::merge::TesterOverrides;
-use signalbox_core::migration::guard::GuardKind;
-use signalbox_core::migration::{Migration, MigrationState, StepWatch};
-use signalbox_core::stats::{Counter, Histogram};
+use signalbox_core::availability::migration::guard::GuardKind;
+use signalbox_core::availability::migration::{Migration, MigrationState, StepWatch};
+use signalbox_core::discovered::merge::TesterOverrides;
+use signalbox_core::limits::stats::{Counter, Histogram};
 
 use super::migration_step::PeerCounts;
 

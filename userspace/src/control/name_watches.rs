@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use signalbox_core::discovery::Discovered;
+use signalbox_core::discovered::discovery::Discovered;
 use signalbox_core::model::Model;
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use signalbox_api::rotations::JobView;
-use signalbox_core::rotation::{Subject, covers};
+use signalbox_core::routing::rotation::{Subject, covers};
 use tokio::sync::oneshot;
 
 use super::Control;

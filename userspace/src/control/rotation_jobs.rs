@@ -10,7 +10,7 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 pub use signalbox_api::rotations::{Action, Progress};
-use signalbox_core::rotation::Subject;
+use signalbox_core::routing::rotation::Subject;
 
 use crate::sys::unix_ms;
 
@@ -55,7 +55,7 @@ pub struct RotationRequest {
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum RotateError {
     #[error(transparent)]
-    Name(#[from] signalbox_core::rotation::SubjectError),
+    Name(#[from] signalbox_core::routing::rotation::SubjectError),
     #[error("{0} is not out of rotation")]
     NotOut(String),
     #[error("{name} is out because {by} is: take that in")]
@@ -142,7 +142,7 @@ impl Jobs {
 
 #[cfg(test)]
 mod tests {
-    use signalbox_core::rotation::RotatedOut;
+    use signalbox_core::routing::rotation::RotatedOut;
 
     #[test]
     fn a_rotation_record_of_an_earlier_version_can_be_read() {

@@ -28,12 +28,12 @@ use std::time::{Duration, Instant};
 
 use foldhash::fast::FixedState;
 use signalbox_api::changes::ChangeEvent;
-use signalbox_core::expose::ExposeResult;
-use signalbox_core::hostname::HostnamePattern;
-use signalbox_core::merge::TesterOverrides;
+use signalbox_core::discovered::expose::ExposeResult;
+use signalbox_core::discovered::merge::TesterOverrides;
+use signalbox_core::limits::stats::Counter;
 use signalbox_core::model::{HighAvailability, Model, PathRoute};
-use signalbox_core::stats::Counter;
-use signalbox_core::subset::{HostOrder, host_orders};
+use signalbox_core::routing::subset::{HostOrder, host_orders};
+use signalbox_core::wire::hostname::HostnamePattern;
 use tokio::sync::{mpsc, oneshot};
 
 use crate::control::event::{Applied, Configuration, StoreEvent};

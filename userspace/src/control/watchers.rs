@@ -4,7 +4,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use signalbox_core::discovery::Discovered;
+use signalbox_core::discovered::discovery::Discovered;
 use signalbox_core::model::kubernetes::KubernetesSource;
 use signalbox_core::model::{DNS_PREFIX, Model};
 use tokio::sync::mpsc;

@@ -6,12 +6,12 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use signalbox_core::hostname::Hostname;
-use signalbox_core::limit::{LimitExceeded, SourceCells};
+use signalbox_core::limits::limit::{LimitExceeded, SourceCells};
 use signalbox_core::model::tls::Termination;
 use signalbox_core::model::{HandshakeLimits, Listener, Protocol};
-use signalbox_core::peek::ClientRequest;
-use signalbox_core::peek::h2::GreetedClient;
+use signalbox_core::wire::hostname::Hostname;
+use signalbox_core::wire::peek::ClientRequest;
+use signalbox_core::wire::peek::h2::GreetedClient;
 
 use super::conn_guard::ConnGuard;
 use super::log_context::{HTTPS, PendingConnection};

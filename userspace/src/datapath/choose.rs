@@ -4,11 +4,12 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
 use signalbox_common::hash;
-use signalbox_core::affinity::Stickiness;
-use signalbox_core::balance::PickContext;
 use signalbox_core::model::claimed::{ClusterAllow, is_served};
-use signalbox_core::model::{ClusterWithBackup, Protocol, ipv4_mapped};
-use signalbox_core::view::Destination;
+use signalbox_core::model::{ClusterWithBackup, Protocol};
+use signalbox_core::routing::affinity::Stickiness;
+use signalbox_core::routing::balance::PickContext;
+use signalbox_core::routing::view::Destination;
+use signalbox_core::wire::address::ipv4_mapped;
 
 use crate::state::route_stats::RouteClusterStats;
 use crate::state::{ClusterState, HostState, RouteState, Shared, Snapshot};

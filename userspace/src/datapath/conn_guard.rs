@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use signalbox_common::cut::flow::{OWNS_CONN, OWNS_LISTENER_SOURCE, OWNS_ROUTE_SOURCE, OWNS_SOURCE};
-use signalbox_core::limit::SourceCells;
-use signalbox_core::peek::obstacle::PeekObstacle;
+use signalbox_core::limits::limit::SourceCells;
+use signalbox_core::routing::obstacle::PeekObstacle;
 
 use crate::state::{ListenerState, Shared};
 

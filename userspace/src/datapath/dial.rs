@@ -6,8 +6,8 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
-use signalbox_core::ha::floating::FloatingSources;
-use signalbox_core::peek::proxy;
+use signalbox_core::availability::ha::floating::FloatingSources;
+use signalbox_core::wire::peek::proxy;
 use signalbox_tls::host_fault::{AuthoritySetting, HostTlsFault};
 use tokio::net::TcpStream;
 use tokio::time::timeout;

@@ -10,7 +10,7 @@ use std::time::Instant;
 use ipnet::IpNet;
 use signalbox_api::flows::FlowView;
 use signalbox_core::model::Tier;
-use signalbox_core::rotation::{Subject, covers};
+use signalbox_core::routing::rotation::{Subject, covers};
 use tokio::sync::Notify;
 
 use crate::state::outcome::Direction;

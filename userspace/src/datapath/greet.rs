@@ -8,8 +8,8 @@ use std::io;
 use std::os::fd::AsRawFd as _;
 use std::time::Duration;
 
-use signalbox_core::peek::ClientRequest;
-use signalbox_core::peek::h2::GreetedClient;
+use signalbox_core::wire::peek::ClientRequest;
+use signalbox_core::wire::peek::h2::GreetedClient;
 use tokio::io::Interest;
 
 use super::peek::PeekError;

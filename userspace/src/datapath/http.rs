@@ -8,7 +8,7 @@
 //! http2 ─► exchange, a task for each stream           HTTP/2 is the crate h2's, on the client's side and the host's
 //! ```
 //!
-//! Sockets, time limits and bytes in flight belong to this module. `signalbox_core::http1` decides where a message ends
+//! Sockets, time limits and bytes in flight belong to this module. `signalbox_core::wire::http1` decides where a message ends
 //! and which step is next; its `Turn` is driven here.
 
 mod admission;

@@ -27,7 +27,7 @@ use signalbox_common::peek::abi::{
 };
 use signalbox_common::peek::cookie;
 use signalbox_core::model::{Listener, Route};
-use signalbox_core::peek::obstacle::PeekObstacle;
+use signalbox_core::routing::obstacle::PeekObstacle;
 
 use crate::datapath::cut::program_ports;
 use crate::datapath::cut::registry::Registry;

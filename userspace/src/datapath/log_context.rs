@@ -5,8 +5,8 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use signalbox_core::hostname::Hostname;
 use signalbox_core::model::{Protocol, Tier};
+use signalbox_core::wire::hostname::Hostname;
 
 use super::flow::{Flow, FlowContext};
 use crate::kernel::cut::table::{duration_between, tick};

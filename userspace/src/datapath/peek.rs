@@ -9,9 +9,9 @@ use std::os::fd::AsRawFd as _;
 use std::time::Duration;
 
 use signalbox_core::model::Protocol;
-use signalbox_core::peek::h2::GreetedClient;
-use signalbox_core::peek::proxy::{self, ProxiedConnection, ProxyHeader};
-use signalbox_core::peek::{ClientRequest, Peek, PeekParseError, http, tls};
+use signalbox_core::wire::peek::h2::GreetedClient;
+use signalbox_core::wire::peek::proxy::{self, ProxiedConnection, ProxyHeader};
+use signalbox_core::wire::peek::{ClientRequest, Peek, PeekParseError, http, tls};
 use tokio::io::Interest;
 use tokio::time::timeout;
 

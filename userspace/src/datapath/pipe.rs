@@ -8,7 +8,7 @@ use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::task::{Context, Poll, ready};
 
-use signalbox_core::descriptors::PIPE_CAPACITY_BYTES;
+use signalbox_core::limits::descriptors::PIPE_CAPACITY_BYTES;
 use tokio::io::Interest;
 use tokio::net::TcpStream;
 

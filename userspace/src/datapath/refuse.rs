@@ -4,8 +4,8 @@ use std::os::fd::AsRawFd as _;
 use std::time::Duration;
 
 use signalbox_core::model::Protocol;
-use signalbox_core::peek::h2::{self, GreetedClient, code};
-use signalbox_core::peek::{PeekParseError, http};
+use signalbox_core::wire::peek::h2::{self, GreetedClient, code};
+use signalbox_core::wire::peek::{PeekParseError, http};
 use tokio::io::AsyncReadExt as _;
 use tokio::net::TcpStream;
 use tokio::time::timeout;

@@ -4,15 +4,15 @@ use std::os::fd::AsRawFd as _;
 use std::sync::Arc;
 
 use signalbox_common::peek::name::MAX_NAME_BYTES;
-use signalbox_core::hostname::Hostname;
+use signalbox_core::limits::request_limit::RequestLimitExceeded;
 use signalbox_core::model::claimed::ConnectionLimits;
 use signalbox_core::model::http::RequestLimits;
 use signalbox_core::model::{Protocol, Route};
-use signalbox_core::peek::ClientRequest;
-use signalbox_core::peek::h2::GreetedClient;
-use signalbox_core::peek::obstacle::PeekObstacle;
-use signalbox_core::request_limit::RequestLimitExceeded;
-use signalbox_core::view::Destination;
+use signalbox_core::routing::obstacle::PeekObstacle;
+use signalbox_core::routing::view::Destination;
+use signalbox_core::wire::hostname::Hostname;
+use signalbox_core::wire::peek::ClientRequest;
+use signalbox_core::wire::peek::h2::GreetedClient;
 
 use super::arrival::{Arrival, IdentifiedClient};
 use super::choose::{Chooser, Lease};

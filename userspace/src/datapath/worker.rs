@@ -10,7 +10,7 @@ use std::thread;
 use signalbox_api::flows::FlowView;
 use signalbox_common::credit::MAX_CREDITS;
 use signalbox_core::model::Bind;
-use signalbox_core::rotation::Subject;
+use signalbox_core::routing::rotation::Subject;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::{JoinHandle, LocalSet};
 

@@ -10,9 +10,9 @@ use signalbox_common::l4::abi::{MAX_SERVICES, MAX_TABLES, service};
 use signalbox_common::l4::{Host, Service, mode};
 use signalbox_common::net::Target;
 use signalbox_common::net::target::{PORT_BITMAP_WORDS, PortBit};
-use signalbox_core::maglev;
 use signalbox_core::model::services::{Affinity, Mode, Transport};
 use signalbox_core::model::{Cluster, Layer4, Model, Service as Configured};
+use signalbox_core::routing::maglev;
 
 use super::host_numbers::{HostId, HostNumbers, ServiceId, kernel_name, service_id};
 use super::members::{SlotTable, TableFamily, clusters_of, family, members, taking};

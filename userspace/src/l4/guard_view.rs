@@ -7,9 +7,9 @@ use signalbox_api::by_label;
 use signalbox_api::shield::{GuardKind, GuardView, ShieldVerdict, TokensLeft};
 use signalbox_common::shield::abi::LimitKind;
 use signalbox_common::shield::{ConnCountKey, Decision, Guard, Settings, rate, source};
+use signalbox_core::limits::prefixes::Verdict;
 use signalbox_core::model::Model;
 use signalbox_core::model::shield::ShieldPolicy;
-use signalbox_core::prefixes::Verdict;
 
 use super::Services;
 use super::apply::Tables;

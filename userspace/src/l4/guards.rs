@@ -13,9 +13,10 @@ use signalbox_common::shield::prefixes::{DIRECT_NODES, Node};
 use signalbox_common::shield::source::{mask_v4, mask_v6};
 use signalbox_common::shield::{Guard, Limit, Settings};
 use signalbox_common::steer::SteerKey;
+use signalbox_core::model::Model;
 use signalbox_core::model::services::configured_name;
 use signalbox_core::model::shield::{RateLimit, ShieldPolicy};
-use signalbox_core::model::{Model, ipv4_mapped};
+use signalbox_core::wire::address::ipv4_mapped;
 
 use super::lists::{Files, PrefixSet};
 use super::services_error::ServicesError;

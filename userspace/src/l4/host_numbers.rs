@@ -8,7 +8,8 @@ use std::net::{IpAddr, SocketAddr};
 
 use signalbox_common::l4::abi::MAX_HOSTS;
 use signalbox_core::model::services::Transport;
-use signalbox_core::model::{Cluster, Host, Service, ipv4_mapped};
+use signalbox_core::model::{Cluster, Host, Service};
+use signalbox_core::wire::address::ipv4_mapped;
 
 use super::services_error::ServicesError;
 use crate::kernel::address::from_words;

@@ -8,8 +8,8 @@ use std::sync::Arc;
 
 use ipnet::IpNet;
 use signalbox_common::shield::prefixes::Node;
+use signalbox_core::limits::prefixes::{Verdict, build};
 use signalbox_core::model::shield::{PrefixLists, Prefixes, parse_net};
-use signalbox_core::prefixes::{Verdict, build};
 
 use crate::sys::FileStamp;
 

@@ -10,8 +10,8 @@ use std::time::{Duration, Instant};
 
 use signalbox_common::l4::abi::MAX_NAT_SOURCES;
 use signalbox_common::l4::{Host, L4Config};
-use signalbox_core::ha::floating::{FloatingSources, NodeShare};
-use signalbox_core::ha::nat_sources::{NatSources, NodePorts};
+use signalbox_core::availability::ha::floating::{FloatingSources, NodeShare};
+use signalbox_core::availability::ha::nat_sources::{NatSources, NodePorts};
 use signalbox_core::model::Layer4;
 
 use super::apply::{Tables, floating_nat_ports, nat_ports};

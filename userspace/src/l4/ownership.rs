@@ -8,7 +8,7 @@ use signalbox_common::l4::abi::state;
 use signalbox_common::l4::{L4Flow, mode};
 use signalbox_common::net::Key;
 use signalbox_common::net::ip::TCP;
-use signalbox_core::ha::floating::FloatingSources;
+use signalbox_core::availability::ha::floating::FloatingSources;
 
 use crate::kernel::address::from_words;
 use crate::state::{Shared, Snapshot};

@@ -7,8 +7,8 @@ use signalbox_common::l4::{L4Flow, mode};
 use signalbox_common::net::Key;
 use signalbox_common::net::Target;
 use signalbox_common::net::ip::TCP;
-use signalbox_core::ha::floating::FloatingSources;
-use signalbox_core::sync::{ServicePlace, ServiceRecord};
+use signalbox_core::availability::ha::floating::FloatingSources;
+use signalbox_core::availability::sync::{ServicePlace, ServiceRecord};
 
 use super::Services;
 use super::host_numbers::HostId;

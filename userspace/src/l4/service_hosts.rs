@@ -3,8 +3,8 @@
 use std::collections::{HashMap, HashSet};
 use std::time::Duration;
 
-use signalbox_core::health::Health;
 use signalbox_core::model::services::Transport;
+use signalbox_core::routing::health::Health;
 
 use super::apply::Tables;
 use super::host_numbers::{HostId, service_id};

@@ -3,7 +3,7 @@
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
-use signalbox_core::rotation::{Subject, covers};
+use signalbox_core::routing::rotation::{Subject, covers};
 
 use super::guard_view::GuardsView;
 use super::host_numbers::{HostId, ServiceId};

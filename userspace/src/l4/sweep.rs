@@ -10,7 +10,7 @@ use signalbox_common::l4::decide::reverse_key;
 use signalbox_common::l4::{L4Flow, mode};
 use signalbox_common::net::Key;
 use signalbox_common::shield::{ConnCountKey, source};
-use signalbox_core::sync::ServiceRecord;
+use signalbox_core::availability::sync::ServiceRecord;
 
 use super::client_hops;
 use super::guard_view::LimitedGuards;

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use arc_swap::ArcSwap;
 use parking_lot::{Condvar, Mutex};
-use signalbox_core::sync::ServiceRecord;
+use signalbox_core::availability::sync::ServiceRecord;
 
 use super::client_hops;
 use super::guard_view::{self, LimitedGuards};

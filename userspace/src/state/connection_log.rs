@@ -16,9 +16,9 @@ use std::time::{Duration, Instant};
 use arc_swap::ArcSwapOption;
 use parking_lot::Mutex;
 use signalbox_common::hash;
-use signalbox_core::hostname::Hostname;
+use signalbox_core::limits::stats::Counter;
 use signalbox_core::model::{ConnectionLog as Settings, LogTarget, Tier};
-use signalbox_core::stats::Counter;
+use signalbox_core::wire::hostname::Hostname;
 
 use super::entities::{ClusterState, HostState, ListenerState};
 

@@ -4,9 +4,9 @@ use std::sync::atomic::AtomicU64;
 
 use signalbox_common::peek::abi::COUNT_OF_ALL;
 use signalbox_common::sketch::first_cell;
-use signalbox_core::limit::Limiter;
-use signalbox_core::request_limit::RequestLimiter;
-use signalbox_core::stats::{CountWords, WordPool};
+use signalbox_core::limits::limit::Limiter;
+use signalbox_core::limits::request_limit::RequestLimiter;
+use signalbox_core::limits::stats::{CountWords, WordPool};
 
 /// Memory of the counts that limits are about.
 pub struct SharedCounts {

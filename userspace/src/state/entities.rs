@@ -7,11 +7,11 @@ use std::sync::{Arc, OnceLock};
 
 use parking_lot::Mutex;
 use signalbox_api::hosts::LastCheck;
-use signalbox_core::health::Health;
-use signalbox_core::limit::{self, SourceCells};
+use signalbox_core::limits::limit::{self, SourceCells};
+use signalbox_core::limits::stats::{Counter, Gauge, Histogram, LabelledCounters};
 use signalbox_core::model::{Protocol, Tier};
-use signalbox_core::peek::obstacle::PeekObstacle;
-use signalbox_core::stats::{Counter, Gauge, Histogram, LabelledCounters};
+use signalbox_core::routing::health::Health;
+use signalbox_core::routing::obstacle::PeekObstacle;
 use tokio::sync::Notify;
 
 use super::handshake::HostHandshake;

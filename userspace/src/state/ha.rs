@@ -9,10 +9,10 @@ use std::time::{Duration, Instant};
 
 use arc_swap::ArcSwap;
 use parking_lot::{Mutex, MutexGuard};
-use signalbox_core::ha::floating::FloatingSources;
-use signalbox_core::ha::notice::GroupState;
+use signalbox_core::availability::ha::floating::FloatingSources;
+use signalbox_core::availability::ha::notice::GroupState;
+use signalbox_core::limits::stats::{Counter, Gauge};
 use signalbox_core::model::Model;
-use signalbox_core::stats::{Counter, Gauge};
 use tokio::sync::watch;
 
 use crate::sys::unix_ms;

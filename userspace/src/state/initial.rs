@@ -8,10 +8,10 @@ use std::time::Instant;
 use arc_swap::ArcSwap;
 use parking_lot::Mutex;
 use signalbox_common::peek::abi::COUNT_OF_ALL;
-use signalbox_core::ha::floating::{FloatingSources, NodeShare};
+use signalbox_core::availability::ha::floating::{FloatingSources, NodeShare};
+use signalbox_core::limits::stats::{Counter, Histogram};
 use signalbox_core::model::Model;
-use signalbox_core::stats::{Counter, Histogram};
-use signalbox_core::view::{Eligibility, RoutingView};
+use signalbox_core::routing::view::{Eligibility, RoutingView};
 
 use super::apply_waiting::ApplyWaiting;
 use super::counts::SharedCounts;

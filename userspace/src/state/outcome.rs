@@ -1,7 +1,7 @@
 //! Outcomes of connections: the labels of their ends, and of the reasons why flows are not cut.
 
 use signalbox_common::cut::flow::ineligible;
-use signalbox_core::http::last_request::LastRequestObstacle;
+use signalbox_core::routing::last_request::LastRequestObstacle;
 
 /// Direction of bytes in a flow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -2,8 +2,8 @@
 
 use std::sync::atomic::{AtomicU8, Ordering::Relaxed};
 
-use signalbox_core::peek::obstacle::PeekObstacle;
-use signalbox_core::stats::Counter;
+use signalbox_core::limits::stats::Counter;
+use signalbox_core::routing::obstacle::PeekObstacle;
 
 /// Label of the connections that the program could have routed, and passed up.
 pub const PASSED_UP: &str = "passed_up";

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use arc_swap::ArcSwapOption;
-use signalbox_core::stats::{Counter, Gauge};
+use signalbox_core::limits::stats::{Counter, Gauge};
 
 /// Classes of status codes: metric labels.
 pub const CODE_CLASSES: [&str; 5] = ["1xx", "2xx", "3xx", "4xx", "5xx"];

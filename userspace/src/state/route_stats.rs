@@ -13,8 +13,8 @@ use std::time::Duration;
 use arc_swap::ArcSwapOption;
 use signalbox_api::by_label;
 use signalbox_api::routing::{ClusterFigures, RouteFigures};
-use signalbox_core::migration::guard::QualityFigures;
-use signalbox_core::stats::{Counter, Gauge};
+use signalbox_core::availability::migration::guard::QualityFigures;
+use signalbox_core::limits::stats::{Counter, Gauge};
 
 use crate::state::outcome::{Direction, FlowEnd};
 

@@ -8,9 +8,9 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use signalbox_core::health::Health;
+use signalbox_core::limits::stats::{Counter, Gauge};
 use signalbox_core::model::Tier;
-use signalbox_core::stats::{Counter, Gauge};
+use signalbox_core::routing::health::Health;
 use tokio::sync::broadcast;
 
 use super::outcome::Ineligible;

@@ -9,7 +9,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use foldhash::fast::FixedState;
 use parking_lot::Mutex;
 use signalbox_common::net::Key;
-use signalbox_core::sync::ServiceRecord;
+use signalbox_core::availability::sync::ServiceRecord;
 
 /// Keys of connections, in the client's direction.
 pub type ServiceKeys = HashSet<Key, FixedState>;

@@ -57,7 +57,7 @@ impl DeniedSources {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use signalbox_core::prefixes::{Verdict, build};
+    use signalbox_core::limits::prefixes::{Verdict, build};
 
     fn table(prefixes: &[(&str, Verdict)]) -> PrefixTable {
         Arc::new(build(

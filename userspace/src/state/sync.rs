@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::time::Duration;
 
 use arc_swap::{ArcSwap, ArcSwapOption};
-use signalbox_core::stats::{Counter, Histogram, LabelledCounters};
+use signalbox_core::limits::stats::{Counter, Histogram, LabelledCounters};
 use tokio::sync::{mpsc, oneshot};
 
 use super::service_flows::ServiceFlows;

@@ -4,10 +4,10 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use foldhash::fast::FixedState;
-use signalbox_core::hostname::Hostname;
+use signalbox_core::limits::stats::{Counter, Gauge, Histogram, LabelledCounters};
 use signalbox_core::model::tls::BackendTls;
-use signalbox_core::stats::{Counter, Gauge, Histogram, LabelledCounters};
-use signalbox_core::tls::offer::Http2Offer;
+use signalbox_core::routing::tls::offer::Http2Offer;
+use signalbox_core::wire::hostname::Hostname;
 use signalbox_tls::client::HostConfig;
 use signalbox_tls::resolver::CertificateResolver;
 use signalbox_tls::server::ServerConfigs;

@@ -3,7 +3,7 @@
 use std::io;
 use std::time::Duration;
 
-use signalbox_core::sync::{Decoder, Hello, Message, PROTOCOL, WireError};
+use signalbox_core::availability::sync::{Decoder, Hello, Message, PROTOCOL, WireError};
 use signalbox_tls::nodes::NodeTlsError;
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
 use tokio::net::TcpStream;

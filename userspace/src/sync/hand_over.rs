@@ -12,9 +12,9 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
 use signalbox_common::cut::moving::role;
-use signalbox_core::ha::floating::FloatingSources;
+use signalbox_core::availability::ha::floating::FloatingSources;
+use signalbox_core::availability::sync::{HandOver, MAX_HANDED_OVER, Message, MovedAddress};
 use signalbox_core::model::ha::VipGroup;
-use signalbox_core::sync::{HandOver, MAX_HANDED_OVER, Message, MovedAddress};
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::{spawn_blocking, spawn_local};
 use tokio::time::{MissedTickBehavior, sleep};

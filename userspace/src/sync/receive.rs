@@ -9,7 +9,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
 use foldhash::fast::FixedState;
-use signalbox_core::sync::Message;
+use signalbox_core::availability::sync::Message;
 use signalbox_tls::nodes::check_name;
 use tokio::io::AsyncWriteExt as _;
 use tokio::net::{TcpListener, TcpStream};

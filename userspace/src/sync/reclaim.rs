@@ -5,10 +5,10 @@ use std::rc::Rc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
-use signalbox_core::ha::priority::own_priorities;
+use signalbox_core::availability::ha::priority::own_priorities;
+use signalbox_core::availability::sync::Message;
 use signalbox_core::model::HighAvailability;
 use signalbox_core::model::ha::{HaMode, Preemption};
-use signalbox_core::sync::Message;
 use tokio::sync::oneshot;
 use tokio::task::{JoinSet, spawn_local};
 use tokio::time::sleep;

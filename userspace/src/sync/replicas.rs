@@ -7,7 +7,7 @@ use std::sync::Arc;
 use foldhash::fast::FixedState;
 use signalbox_common::cut::CutFlow;
 use signalbox_common::cut::flow::{IS_REPLICA, SOCKETS_CLOSED, state};
-use signalbox_core::sync::{FlowRecord, Name};
+use signalbox_core::availability::sync::{FlowRecord, Name};
 
 use super::Node;
 use super::connection::LinkError;

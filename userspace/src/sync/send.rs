@@ -10,8 +10,8 @@ use std::time::{Duration, Instant};
 
 use signalbox_common::cut::CutFlow;
 use signalbox_common::cut::flow::{SOCKETS_CLOSED, TS_DELTA_KNOWN, TS_DELTA_UNKNOWN, state};
-use signalbox_core::ha::floating::FloatingSources;
-use signalbox_core::sync::{FlowRecord, Message, Name};
+use signalbox_core::availability::ha::floating::FloatingSources;
+use signalbox_core::availability::sync::{FlowRecord, Message, Name};
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 use tokio::sync::Notify;

@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
 use signalbox_common::net::Key;
-use signalbox_core::sync::{Message, ServiceRecord};
+use signalbox_core::availability::sync::{Message, ServiceRecord};
 
 use super::Node;
 use crate::kernel::address::from_words;

@@ -9,8 +9,8 @@ use std::sync::Arc;
 
 use rustls::SignatureAlgorithm;
 use rustls::sign::CertifiedKey;
-use signalbox_core::hostname::{HostnamePattern, WildcardDepth};
-use signalbox_core::tls::names::{CertificateCandidate, KeyKind, Validity};
+use signalbox_core::routing::tls::names::{CertificateCandidate, KeyKind, Validity};
+use signalbox_core::wire::hostname::{HostnamePattern, WildcardDepth};
 use zeroize::Zeroizing;
 
 use crate::chain;

@@ -1,7 +1,7 @@
 //! Certificate chains: the certificate of the key first, each issuer after it (RFC 8446, section 4.4.2).
 
 use rustls::pki_types::CertificateDer;
-use signalbox_core::hostname::HostnamePattern;
+use signalbox_core::wire::hostname::HostnamePattern;
 use x509_cert::certificate::{CertificateInner, Raw};
 use x509_cert::der::asn1::ObjectIdentifier;
 use x509_cert::der::{Decode as _, Encode as _};

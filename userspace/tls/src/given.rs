@@ -15,7 +15,7 @@ use rustls::pki_types::{
 };
 use rustls::server::ParsedCertificate;
 use rustls::{CertificateError, DigitallySignedStruct, Error, PeerMisbehaved};
-use signalbox_core::hostname::{Hostname, WildcardDepth};
+use signalbox_core::wire::hostname::{Hostname, WildcardDepth};
 use x509_cert::Version;
 use x509_cert::der::asn1::{AnyRef, ObjectIdentifier};
 use x509_cert::der::{Decode as _, Encode};

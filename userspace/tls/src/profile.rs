@@ -5,7 +5,7 @@ use std::sync::Arc;
 use rustls::crypto::{CryptoProvider, SupportedKxGroup};
 use rustls::version::{TLS12, TLS13};
 use rustls::{SupportedCipherSuite, SupportedProtocolVersion};
-use signalbox_core::tls::profile::{KeyExchangeGroup, Profile};
+use signalbox_core::model::tls_profile::{KeyExchangeGroup, Profile};
 
 use crate::provider::rustls_provider::{cipher_suite as suite, default_provider, kx_group};
 

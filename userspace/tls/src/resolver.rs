@@ -5,7 +5,7 @@ use std::sync::Arc;
 use rustls::SignatureScheme;
 use rustls::server::{ClientHello, ResolvesServerCert};
 use rustls::sign::CertifiedKey;
-use signalbox_core::hostname::Hostname;
+use signalbox_core::wire::hostname::Hostname;
 
 use crate::certificate::Certificate;
 use crate::store::{CertificateStore, SharedCertificates};

@@ -7,7 +7,7 @@ use rustls::ServerConfig;
 use rustls::crypto::CryptoProvider;
 use rustls::server::danger::ClientCertVerifier;
 use rustls::server::{NoServerSessionStorage, WebPkiClientVerifier};
-use signalbox_core::tls::profile::{KeyExchangeGroup, Profile};
+use signalbox_core::model::tls_profile::{KeyExchangeGroup, Profile};
 
 use crate::profile;
 use crate::resolver::CertificateResolver;

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use arc_swap::ArcSwap;
-use signalbox_core::hostname::Hostname;
-use signalbox_core::tls::names::NameTable;
+use signalbox_core::routing::tls::names::NameTable;
+use signalbox_core::wire::hostname::Hostname;
 
 use crate::certificate::{Certificate, CertificateError, CertificateSource};
 

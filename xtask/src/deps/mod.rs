@@ -101,9 +101,7 @@ pub(crate) fn run(args: &DepsArgs) -> Result<()> {
     for crate_root in CRATES {
         let sources = sources(&root, crate_root)?;
         let modules = Modules::of(&sources);
-        if crate_root == "userspace/src" {
-            faults.extend(ranks::check(&modules));
-        }
+        faults.extend(ranks::check(crate_root, &modules));
         if crate_root == "common/src" {
             faults.extend(ranks::check_common(&modules));
         }

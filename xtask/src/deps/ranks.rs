@@ -1,5 +1,5 @@
-//! Ranks of the product's modules: a module may import those below its own rank, and no other. In `common`, the same
-//! between the folders of the datapaths.
+//! Ranks of the modules of core and of the product: a module may import those below its own rank, and no other. In
+//! `common`, the same between the folders of the datapaths.
 
 use super::modules::Modules;
 
@@ -27,6 +27,35 @@ const RANKS: [(&str, &str); 8] = [
     ("cli", "the command line: `run`, `agent`, `check`, `demo`"),
 ];
 
+/// Modules of `core/src` from the lowest to the highest, each with its description.
+const CORE: [(&str, &str); 7] = [
+    (
+        "firewall",
+        "what the rules of packet filters do to a listener's packets",
+    ),
+    (
+        "wire",
+        "formats of others: names, addresses, HTTP, first bytes, PROXY headers, YAML",
+    ),
+    ("model", "the meaning of a configuration"),
+    (
+        "limits",
+        "limits and counts of sources, requests and handshakes; lists of clients",
+    ),
+    (
+        "routing",
+        "the choice for a connection: route, cluster, host, certificate; health and ejection",
+    ),
+    (
+        "discovered",
+        "names that clusters and applications report, and how they become routes; exports",
+    ),
+    ("availability", "virtual addresses, replication of flows, migrations"),
+];
+
+/// Crates whose modules have ranks.
+const RANKED: [(&str, &[(&str, &str)]); 2] = [("core/src", &CORE), ("userspace/src", &RANKS)];
+
 /// Folders of `common/src`, each with those of them that it may import.
 const COMMON: [(&str, &[&str]); 5] = [
     ("net", &[]),
@@ -39,19 +68,19 @@ const COMMON: [(&str, &[&str]); 5] = [
 /// Files of one folder that import each other in a circle are hard to read apart: this many are tolerated.
 const MAX_CIRCLE: usize = 3;
 
-fn rank(module: &str) -> Option<usize> {
-    RANKS.iter().position(|(name, _)| *name == module)
-}
-
-/// Finds imports of the product that run upwards, each with its place and the fix.
-pub(super) fn check(modules: &Modules<'_>) -> Vec<String> {
+/// Finds imports of a crate that run upwards, each with its place and the fix.
+pub(super) fn check(crate_root: &str, modules: &Modules<'_>) -> Vec<String> {
+    let Some((_, ranks)) = RANKED.iter().find(|(ranked, _)| *ranked == crate_root) else {
+        return Vec::new();
+    };
+    let rank = |module: &str| ranks.iter().position(|(name, _)| *name == module);
     let mut faults = Vec::new();
     for ((from, to), places) in modules.between_tops() {
         let (Some(own), Some(imported)) = (rank(from), rank(to)) else {
             for module in [from, to].into_iter().filter(|module| rank(module).is_none()) {
                 if module != "the root" && module != "main" {
                     faults.push(format!(
-                        "userspace/src/{module}: this module has no rank; give it one in xtask/src/deps/ranks.rs"
+                        "{crate_root}/{module}: this module has no rank; give it one in xtask/src/deps/ranks.rs"
                     ));
                 }
             }
@@ -103,13 +132,19 @@ pub(super) fn check_circles(modules: &Modules<'_>) -> Vec<String> {
     named.collect()
 }
 
-/// Returns the ranks as a table for docs/architecture.md, the highest first.
+/// Returns the ranks as tables for docs/architecture.md, the highest first.
 pub(super) fn table() -> String {
-    let mut text = "| Module of `userspace/src` | What it is |\n|---|---|\n".to_owned();
-    for (name, what) in RANKS.iter().rev() {
-        text += &format!("| `{name}` | {what} |\n");
-    }
-    text
+    let tables = RANKED.iter().rev().map(|(crate_root, ranks)| {
+        let rows = ranks
+            .iter()
+            .rev()
+            .map(|(name, what)| format!("| `{name}` | {what} |\n"));
+        format!(
+            "| Module of `{crate_root}` | What it is |\n|---|---|\n{}",
+            rows.collect::<String>()
+        )
+    });
+    tables.collect::<Vec<_>>().join("\n")
 }
 
 #[cfg(test)]
@@ -132,7 +167,7 @@ mod tests {
             ),
             ("userspace/src/control/health.rs", "use super::Store;"),
         ]);
-        let faults = check(&Modules::of(&sources));
+        let faults = check("userspace/src", &Modules::of(&sources));
         assert_eq!(faults.len(), 1, "{faults:?}");
         assert!(
             faults[0].starts_with("userspace/src/datapath/dial.rs:1 control::Store: datapath may not import control"),
@@ -173,7 +208,7 @@ mod tests {
             ("userspace/src/novelty.rs", "use crate::state::Counter;"),
             ("userspace/src/state.rs", "pub struct Counter;"),
         ]);
-        let faults = check(&Modules::of(&sources));
+        let faults = check("userspace/src", &Modules::of(&sources));
         assert!(
             faults[0].contains("userspace/src/novelty: this module has no rank"),
             "{faults:?}"
@@ -199,7 +234,7 @@ mod tests {
 
     #[test]
     fn the_table_has_a_row_for_each_rank() {
-        assert_eq!(table().lines().count(), RANKS.len() + 2);
+        assert_eq!(table().lines().count(), RANKS.len() + CORE.len() + 5);
         assert!(table().lines().nth(2).is_some_and(|line| line.starts_with("| `cli`")));
     }
 }

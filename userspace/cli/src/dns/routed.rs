@@ -7,9 +7,9 @@ use anyhow::{Context as _, bail};
 use ipnet::IpNet;
 use signalbox_api::ha::HaAnswer;
 use signalbox_api::routing::{ListenersAnswer, RoutesAnswer};
-use signalbox_core::dns::NamedBind;
-use signalbox_core::hostname::HostnamePattern;
+use signalbox_core::discovered::dns::NamedBind;
 use signalbox_core::model::{Bind, Cluster, Model, Protocol};
+use signalbox_core::wire::hostname::HostnamePattern;
 
 use crate::client;
 

@@ -4,7 +4,7 @@
 use std::process::Command;
 
 use signalbox_api::ha::{GroupView, HaAnswer, HaNode, PeerView};
-use signalbox_core::ha::notice::GroupState;
+use signalbox_core::availability::ha::notice::GroupState;
 
 use super::{CheckStatus, Finding, degraded, ok};
 

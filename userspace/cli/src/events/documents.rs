@@ -69,7 +69,7 @@ fn is_object(line: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use signalbox_core::spi::parse;
+    use signalbox_core::discovered::spi::parse;
 
     use super::*;
 

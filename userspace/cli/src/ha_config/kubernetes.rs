@@ -129,7 +129,8 @@ impl ConfigurationEdit {
             Some(map) => text_of(map)?.to_owned(),
             None => new()?,
         };
-        let document = signalbox_core::yaml::read_json(&before).context("reading the cluster's signalbox.yaml")?;
+        let document =
+            signalbox_core::wire::yaml::read_json(&before).context("reading the cluster's signalbox.yaml")?;
         let other = document.get("ha").filter(|section| *section != change.section);
         if let Some(other) = other.filter(|_| !change.args.replace) {
             bail!(
@@ -207,7 +208,7 @@ mod tests {
     fn objects(args: &HaConfigArgs) -> Vec<Value> {
         let (section, _) = section::build(args).unwrap();
         let text = show(args, &section).unwrap();
-        let read = |document| signalbox_core::yaml::read_json(document).unwrap();
+        let read = |document| signalbox_core::wire::yaml::read_json(document).unwrap();
         text.split("---\n").map(read).collect()
     }
 

@@ -4,7 +4,7 @@ use std::net::IpAddr;
 use std::path::PathBuf;
 
 use anyhow::{Context as _, bail};
-use signalbox_core::labels::Selector;
+use signalbox_core::model::labels::Selector;
 
 /// Output forms that use Go's template language.
 const TEMPLATES: [&str; 4] = ["template", "templatefile", "go-template", "go-template-file"];

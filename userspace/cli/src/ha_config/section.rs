@@ -88,7 +88,8 @@ pub(super) fn read(file: &Path) -> anyhow::Result<(Value, HighAvailability)> {
             file.display()
         );
     };
-    let document = signalbox_core::yaml::read_json(&text).with_context(|| format!("reading {}", file.display()))?;
+    let document =
+        signalbox_core::wire::yaml::read_json(&text).with_context(|| format!("reading {}", file.display()))?;
     Ok((document.get("ha").cloned().unwrap_or_default(), ha))
 }
 
@@ -203,7 +204,7 @@ fn number(text: &str) -> Value {
 
 /// A configuration with this section in place of its own, or at its end. Everything else stays as it is written.
 pub(super) fn put(text: &str, section: &Value) -> anyhow::Result<String> {
-    let document = signalbox_core::yaml::read_json(text).context("reading the configuration")?;
+    let document = signalbox_core::wire::yaml::read_json(text).context("reading the configuration")?;
     if document.get("ha") == Some(section) {
         return Ok(text.to_owned());
     }
@@ -230,7 +231,7 @@ pub(super) fn put(text: &str, section: &Value) -> anyhow::Result<String> {
     let after = rest.join("\n");
     let after = if after.is_empty() { after } else { format!("{after}\n") };
     let put = format!("{before}\n{}{after}", yaml(section)?);
-    let (mut expected, read) = (document, signalbox_core::yaml::read_json(&put));
+    let (mut expected, read) = (document, signalbox_core::wire::yaml::read_json(&put));
     if expected.is_null() {
         expected = json!({});
     }

@@ -7,8 +7,8 @@ use signalbox_api::rotations::{JobView, OutView};
 use signalbox_api::routing::{ClusterView, ListenerView, RouteCluster, RouteView};
 use signalbox_api::shield::GuardView;
 use signalbox_api::sources::{ApplicationView, CertificateView, ClusterReport, SourceView};
-use signalbox_core::diff::ModelChange;
-use signalbox_core::ha::notice::GroupState;
+use signalbox_core::availability::ha::notice::GroupState;
+use signalbox_core::routing::diff::ModelChange;
 
 use super::cell::{ShownCell, bytes, joined, seconds, since, truncated};
 

@@ -6,8 +6,8 @@ use signalbox_api::ha::PeerView;
 use signalbox_api::hosts::{HostHealth, HostStanding, HostStatus};
 use signalbox_api::live::sampled_health;
 use signalbox_api::routing::{RouteCluster, RouteView};
-use signalbox_core::ha::notice::GroupState;
-use signalbox_core::migration::{Migration, MigrationState};
+use signalbox_core::availability::ha::notice::GroupState;
+use signalbox_core::availability::migration::{Migration, MigrationState};
 
 use super::data::TopData;
 use super::grid::{Grid, GridCell, GridRow, Look};
@@ -341,7 +341,7 @@ fn events(data: &TopData) -> Grid {
 mod tests {
     use serde_json::json;
     use signalbox_api::migrations::MigrationsAnswer;
-    use signalbox_core::migration::guard::GuardLimits;
+    use signalbox_core::availability::migration::guard::GuardLimits;
 
     use super::*;
     use crate::top::data::{Topic, Update};

@@ -3,8 +3,8 @@
 use std::collections::HashMap;
 use std::net::IpAddr;
 
-use signalbox_core::ha::ranges::MAX_VIPS;
-use signalbox_core::ha::{groups, ids, ranges};
+use signalbox_core::availability::ha::ranges::MAX_VIPS;
+use signalbox_core::availability::ha::{groups, ids, ranges};
 use signalbox_core::model::ha::{FloatingSource, HaNode, VipGroup, Vrrp};
 
 use super::is_interface;

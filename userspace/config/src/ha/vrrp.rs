@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use signalbox_core::ha::keepalived;
+use signalbox_core::availability::ha::keepalived;
 use signalbox_core::model::HighAvailability;
 use signalbox_core::model::ha::{HaMode, Preemption, VipGroup, Vrrp, VrrpVersion};
 

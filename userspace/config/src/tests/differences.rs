@@ -1,6 +1,6 @@
 //! Every difference between two files is a difference that a person is shown.
 
-use signalbox_core::diff::diff;
+use signalbox_core::routing::diff::diff;
 
 use super::parse;
 

@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-use signalbox_core::health::Hysteresis;
 use signalbox_core::model::{
     Balance, CheckProxyHeader, HttpProbe, PeekPlace, Probe, Protocol, Routing, Tier, TlsProbe, Unmatched,
 };
+use signalbox_core::routing::health::Hysteresis;
 
 use super::{EXAMPLE, bent, documented, mistakes_of, plus, right};
 

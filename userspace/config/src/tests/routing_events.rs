@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
+use signalbox_core::model::HealthPageTemplate;
 use signalbox_core::model::{Balance, CheckProxyHeader, Probe};
-use signalbox_core::spi::HealthPageTemplate;
 
 use super::{documented, only_mistake, plus, right};
 

@@ -2,12 +2,12 @@
 
 use std::time::Duration;
 
-use signalbox_core::affinity::AffinityScope;
-use signalbox_core::http::forwarded::ForwardedPolicy;
-use signalbox_core::http1::edit::{FieldEdit, FieldName};
 use signalbox_core::model::Protocol;
+use signalbox_core::model::http::AffinityScope;
 use signalbox_core::model::http::{AmbiguousPaths, HeaderEdits};
 use signalbox_core::model::tls::{CertificatePlace, HttpVersion, InsecurePolicy, SessionTickets, Termination};
+use signalbox_core::wire::http::forwarded::ForwardedPolicy;
+use signalbox_core::wire::http1::edit::{FieldEdit, FieldName};
 
 use super::{only_mistakes, right};
 

@@ -7,7 +7,7 @@ use std::time::Duration;
 use anyhow::{Context as _, bail};
 use nix::fcntl::{Flock, FlockArg};
 use notify::{RecommendedWatcher, RecursiveMode, Watcher as _};
-use signalbox_core::ha::keepalived::group_of_file;
+use signalbox_core::availability::ha::keepalived::group_of_file;
 use tokio::sync::mpsc;
 
 use crate::Directory;

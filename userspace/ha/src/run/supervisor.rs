@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context as _;
-use signalbox_core::ha::addresses::OwnedAddress;
-use signalbox_core::ha::notice::GroupState;
+use signalbox_core::availability::ha::addresses::OwnedAddress;
+use signalbox_core::availability::ha::notice::GroupState;
 use signalbox_core::model::ha::HaMode;
 use tokio::sync::watch;
 use tokio::time::Instant;

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use signalbox_core::spi::Secret;
+use signalbox_core::discovered::spi::Secret;
 use signalbox_sys::{private_directory, write_private};
 use tokio::sync::watch;
 use tokio::task::{AbortHandle, spawn_blocking};

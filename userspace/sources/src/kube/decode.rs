@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Deserializer};
 use serde_json::Value;
-use signalbox_core::claims::{Gateway, IngressClass, Node, Object, ObjectKind, RouterPod};
+use signalbox_core::discovered::claims::{Gateway, IngressClass, Node, Object, ObjectKind, RouterPod};
 
 pub(super) use certificates::HeldCertificate;
 pub use claiming_objects::object;

@@ -8,9 +8,9 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
 
-use signalbox_core::claims::{self, ClaimRules, ClusterObjects};
-use signalbox_core::discovery::{CertificateOrigin, Claim, ClusterDiscovery};
-use signalbox_core::spi::Secret;
+use signalbox_core::discovered::claims::{self, ClaimRules, ClusterObjects};
+use signalbox_core::discovered::discovery::{CertificateOrigin, Claim, ClusterDiscovery};
+use signalbox_core::discovered::spi::Secret;
 use tokio::sync::mpsc::{Receiver, UnboundedSender};
 use tokio::time::{Instant, sleep_until};
 

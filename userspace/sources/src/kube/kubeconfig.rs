@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use base64::Engine as _;
 use serde::{Deserialize, Deserializer, Serialize};
-use signalbox_core::yaml;
+use signalbox_core::wire::yaml;
 
 use super::server_tls::ClientCertificate;
 

@@ -12,7 +12,7 @@ use nix::sys::signal::{Signal, killpg};
 use nix::unistd::Pid;
 use serde::Deserialize;
 use serde_json::json;
-use signalbox_core::yaml;
+use signalbox_core::wire::yaml;
 use tokio::io::AsyncReadExt as _;
 use tokio::net::unix::pipe;
 

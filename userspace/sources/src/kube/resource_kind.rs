@@ -1,6 +1,6 @@
 //! Resources that are watched, and their places in the API.
 
-use signalbox_core::claims::ObjectKind;
+use signalbox_core::discovered::claims::ObjectKind;
 use signalbox_core::model::kubernetes::Resource;
 
 /// Resource that is watched.

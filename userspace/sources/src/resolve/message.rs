@@ -3,7 +3,7 @@
 use std::net::IpAddr;
 use std::time::Duration;
 
-use signalbox_core::hostname::Hostname;
+use signalbox_core::wire::hostname::Hostname;
 
 /// Kinds of addresses: `A` and `AAAA`.
 pub(super) const KINDS: [u16; 2] = [1, 28];

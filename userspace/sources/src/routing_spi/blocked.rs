@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use signalbox_api::events::{Blocked, DeadLetter};
-use signalbox_core::spi::redact;
+use signalbox_core::discovered::spi::redact;
 use tokio::sync::oneshot;
 
 use signalbox_sys::unix_ms;

@@ -9,7 +9,7 @@ use std::fs;
 use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
 
-use signalbox_core::spi::{AppKey, Application};
+use signalbox_core::discovered::spi::{AppKey, Application};
 use signalbox_sys::{private_directory, sync_directory, write_private};
 
 use crate::alias_file::file_name;

@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 
 use signalbox_api::events::DeadLetter;
-use signalbox_core::spi::redact;
+use signalbox_core::discovered::spi::redact;
 
 use super::ledger;
 use signalbox_sys::unix_ms;

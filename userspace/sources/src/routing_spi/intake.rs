@@ -3,8 +3,8 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use signalbox_core::discovered::spi::{AppChange, AppKey, Application, Applications, RoutingEvent, discover, parse};
 use signalbox_core::model::RoutingEvents;
-use signalbox_core::spi::{AppChange, AppKey, Application, Applications, RoutingEvent, discover, parse};
 use tokio::sync::oneshot;
 
 use super::certificates::CertificateFiles;

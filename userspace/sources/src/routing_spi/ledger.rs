@@ -1,6 +1,6 @@
 //! Ledger: the records of the source, and their keys.
 
-use signalbox_core::spi::AppKey;
+use signalbox_core::discovered::spi::AppKey;
 
 /// Storage that keeps records for good. Its content is for signalbox only: records of applications hold private keys.
 pub trait Ledger: Send + Sync {

@@ -1,6 +1,6 @@
 //! Outcomes of a text of events.
 
-use signalbox_core::spi::ParseError;
+use signalbox_core::discovered::spi::ParseError;
 
 /// Reason why events did not count. A partial change is made again when the events come again.
 #[derive(Debug, thiserror::Error)]

@@ -4,8 +4,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use signalbox_core::rotation::Subject;
-use signalbox_core::spi::{AppChange, AppKey, Application, Applications, RoutingEvent};
+use signalbox_core::discovered::spi::{AppChange, AppKey, Application, Applications, RoutingEvent};
+use signalbox_core::routing::rotation::Subject;
 use tokio::sync::oneshot;
 
 /// Owner of subjects that routing events have taken out of rotation. Events never take in a subject with another owner.
@@ -98,7 +98,7 @@ pub(super) fn requested_rotations(
 
 #[cfg(test)]
 mod tests {
-    use signalbox_core::spi::parse;
+    use signalbox_core::discovered::spi::parse;
 
     use super::*;
 

@@ -80,7 +80,7 @@ impl Session {
         let now = Instant::now();
         let mut session = Self {
             stream,
-            decoder: Decoder::new(signalbox_core::spi::MAX_BYTES),
+            decoder: Decoder::new(signalbox_core::discovered::spi::MAX_BYTES),
             is_stomp_1_2: true,
             send_every: None,
             silence: None,

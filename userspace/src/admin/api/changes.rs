@@ -3,7 +3,7 @@
 use signalbox_api::ha::{GroupUpdate, ReclaimBody};
 use signalbox_api::rotations::RotationBody;
 use signalbox_api::weights::{RouteWeights, WeightsRequest};
-use signalbox_core::discovery::ClusterDiscovery;
+use signalbox_core::discovered::discovery::ClusterDiscovery;
 use signalbox_core::model::shield::PrefixEdit;
 
 use super::{DELETE, POST, PUT};

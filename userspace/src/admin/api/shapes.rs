@@ -9,8 +9,8 @@ use axum::http::Request;
 use parking_lot::Mutex;
 use serde_json::Value;
 use signalbox_api::hosts::LastCheck;
-use signalbox_core::health::Health;
-use signalbox_core::view::{Eligibility, RoutingView};
+use signalbox_core::routing::health::Health;
+use signalbox_core::routing::view::{Eligibility, RoutingView};
 use tokio::sync::mpsc;
 use tower::ServiceExt as _;
 

@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use signalbox_api::by_label;
 use signalbox_api::live::{HistoryAnswer, HostHistory, HostName, HostSample, OverallFigures, SampleChange};
-use signalbox_core::health::Health;
 use signalbox_core::model::Tier;
+use signalbox_core::routing::health::Health;
 
 use crate::state::HostState;
 use crate::state::outcome::Ineligible;

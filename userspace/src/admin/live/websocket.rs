@@ -12,8 +12,8 @@ use axum::extract::{Query, State};
 use axum::http::{HeaderMap, StatusCode, Uri, header};
 use axum::response::Response;
 use serde::{Deserialize, Serialize};
-use signalbox_core::health::Health;
 use signalbox_core::model::Model;
+use signalbox_core::routing::health::Health;
 use tokio::sync::broadcast::error::RecvError;
 
 use super::super::connection_limit::ConnectionPermit;

@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
-use signalbox_core::ha::notice::GroupState;
+use signalbox_core::availability::ha::notice::GroupState;
 
 use super::{MetricWriter, Scrape};
 use crate::state::sync::{PeerState, Rejection, Unprotected};

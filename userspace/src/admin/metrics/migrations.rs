@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use signalbox_core::migration::MigrationState;
+use signalbox_core::availability::migration::MigrationState;
 
 use super::{MetricWriter, Scrape};
 

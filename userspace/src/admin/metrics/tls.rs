@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use signalbox_core::stats::Gauge;
+use signalbox_core::limits::stats::Gauge;
 
 use super::{MetricWriter, Scrape, by_label};
 use crate::state::tls::{HandshakeStats, TLS_VERSIONS};

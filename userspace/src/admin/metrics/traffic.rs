@@ -3,9 +3,9 @@
 use std::fmt;
 use std::sync::atomic::Ordering::Relaxed;
 
-use signalbox_core::health::Health;
+use signalbox_core::limits::stats::Counter;
 use signalbox_core::model::{Protocol, Tier};
-use signalbox_core::stats::Counter;
+use signalbox_core::routing::health::Health;
 
 use super::{MetricWriter, Scrape, by_label};
 use crate::state::outcome::{FlowEnd, Ineligible};

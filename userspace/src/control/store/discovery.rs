@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use signalbox_api::changes::ChangeEvent;
-use signalbox_core::merge::{ClusterWeights, TesterOverrides, check_weights};
+use signalbox_core::discovered::merge::{ClusterWeights, TesterOverrides, check_weights};
 use signalbox_core::model::Model;
 use signalbox_tls::tickets::TicketSecret;
 

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use signalbox_api::changes::ChangeEvent;
-use signalbox_core::expose::{ExposeResult, effective_model};
-use signalbox_core::merge::add_testers;
+use signalbox_core::discovered::expose::{ExposeResult, effective_model};
+use signalbox_core::discovered::merge::add_testers;
 
 use super::{Applied, Store};
 

@@ -6,9 +6,9 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use signalbox_api::changes::ChangeEvent;
 use signalbox_api::hosts::LastCheck;
-use signalbox_core::ejection::EjectionState;
-use signalbox_core::health::{Health, Hysteresis};
 use signalbox_core::model::{Cluster, Ejection, HealthCheck, Host};
+use signalbox_core::routing::ejection::EjectionState;
+use signalbox_core::routing::health::{Health, Hysteresis};
 use signalbox_tls::host_fault::HostTlsFault;
 use tokio::sync::Notify;
 use tokio::task::JoinHandle;

@@ -4,8 +4,8 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use signalbox_core::discovery::ClusterDiscovery;
-use signalbox_core::hostname::HostnamePattern;
+use signalbox_core::discovered::discovery::ClusterDiscovery;
+use signalbox_core::wire::hostname::HostnamePattern;
 
 /// Time that a name may be missing and keep its age: some tools delete a Route and create it again.
 const RETURN_TIMEOUT: Duration = Duration::from_secs(600);
@@ -71,21 +71,21 @@ impl RecentlyGone {
 
 #[cfg(test)]
 mod tests {
-    use signalbox_core::discovery::Claim;
+    use signalbox_core::discovered::discovery::Claim;
 
     use super::*;
 
     fn told(since: u64) -> Arc<ClusterDiscovery> {
         let claim = Claim {
             hostname: HostnamePattern::parse("app.test").unwrap(),
-            depth: signalbox_core::hostname::WildcardDepth::Any,
+            depth: signalbox_core::wire::hostname::WildcardDepth::Any,
             weight: None,
             owner: "shop".into(),
             since,
             origin: "Route shop/web".into(),
             notes: Vec::new(),
             settings: Vec::new(),
-            labels: signalbox_core::labels::LabelSets::default(),
+            labels: signalbox_core::model::labels::LabelSets::default(),
             termination: None,
             is_edge: false,
             insecure: signalbox_core::model::tls::InsecurePolicy::Allow,

@@ -10,11 +10,11 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
-use signalbox_core::discovery::{ClusterDiscovery, Discovered};
-use signalbox_core::expose::Ports;
-use signalbox_core::merge::{ClusterWeights, WeightOverrides};
+use signalbox_core::discovered::discovery::{ClusterDiscovery, Discovered};
+use signalbox_core::discovered::expose::Ports;
+use signalbox_core::discovered::merge::{ClusterWeights, WeightOverrides};
 use signalbox_core::model::shield::{ApiPrefixes, Prefixes};
-use signalbox_core::rotation::{RotatedOut, Rotation, Subject};
+use signalbox_core::routing::rotation::{RotatedOut, Rotation, Subject};
 
 use signalbox_tls::tickets::TicketSecret;
 

@@ -5,12 +5,12 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
 use foldhash::fast::FixedState;
-use signalbox_core::ha::floating::FloatingSources;
+use signalbox_core::availability::ha::floating::FloatingSources;
+use signalbox_core::limits::stats::Counter;
 use signalbox_core::model::{Host, PathRoute};
-use signalbox_core::peek::obstacle::PeekObstacle;
-use signalbox_core::rotation::Rotation;
-use signalbox_core::stats::Counter;
-use signalbox_core::view::{Eligibility, RoutingView};
+use signalbox_core::routing::obstacle::PeekObstacle;
+use signalbox_core::routing::rotation::Rotation;
+use signalbox_core::routing::view::{Eligibility, RoutingView};
 
 use super::{Store, own_listener};
 use crate::state::{Binds, HostState, IdleTimeouts, Snapshot};

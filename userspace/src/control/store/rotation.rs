@@ -4,8 +4,8 @@ use std::net::IpAddr;
 use std::time::Duration;
 
 use signalbox_api::changes::ChangeEvent;
-use signalbox_core::rotation::{RotatedOut, Rotation, Subject};
-use signalbox_core::view::{Destination, RoutingView};
+use signalbox_core::routing::rotation::{RotatedOut, Rotation, Subject};
+use signalbox_core::routing::view::{Destination, RoutingView};
 
 use super::Store;
 use super::publish::eligibility;

@@ -9,7 +9,7 @@ use signalbox_core::model::tls::{
     BackendTls, CertificatePlace, ClientCertificates, ListenerTls, Termination, TlsSettings,
 };
 use signalbox_core::model::{Listener, Model};
-use signalbox_core::tls::offer::Http2Offer;
+use signalbox_core::routing::tls::offer::Http2Offer;
 use signalbox_tls::certificate::Certificate;
 use signalbox_tls::client::{HostConfig, backend_config};
 use signalbox_tls::directory::{CertificateFiles, CertificateLoader, LoadReport, NamesFrom};

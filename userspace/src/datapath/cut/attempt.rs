@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use signalbox_common::cut::PendingFlow;
 use signalbox_common::cut::flow::{LAST_REQUEST, PAIRED, ineligible, state};
 use signalbox_common::cut::pending::HOLD;
-use signalbox_core::ha::floating::FloatingSources;
+use signalbox_core::availability::ha::floating::FloatingSources;
 
 use super::late::HeldFlow;
 use super::ports::PortPool;

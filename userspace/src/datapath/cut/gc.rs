@@ -18,7 +18,7 @@ use std::time::{Duration, Instant};
 use arc_swap::ArcSwap;
 use parking_lot::Mutex;
 use signalbox_common::cut::flow::{CutFlow, HANDED_OFF, IS_PEEKED, state};
-use signalbox_core::rotation::{Subject, covers};
+use signalbox_core::routing::rotation::{Subject, covers};
 
 use crate::datapath::cut::program_ports;
 use crate::datapath::cut::registry::Registry;

@@ -15,7 +15,7 @@ use std::os::fd::AsRawFd as _;
 use std::sync::OnceLock;
 
 use foldhash::fast::FixedState;
-use signalbox_core::ha::floating::NodeShare;
+use signalbox_core::availability::ha::floating::NodeShare;
 use signalbox_core::model::FIRST_CUT_PORT;
 use tokio::net::TcpSocket;
 
@@ -215,7 +215,10 @@ fn port_index(list: &[u16], place: PortPool, n: usize) -> usize {
         return n;
     }
     let host = place.host;
-    let offset = signalbox_common::hash::addr(u64::from(host.port()), signalbox_core::model::ipv4_mapped(host.ip()));
+    let offset = signalbox_common::hash::addr(
+        u64::from(host.port()),
+        signalbox_core::wire::address::ipv4_mapped(host.ip()),
+    );
     (offset as usize % list.len() + n) % list.len()
 }
 

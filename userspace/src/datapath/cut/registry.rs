@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::sync::{Arc, Weak};
 
 use parking_lot::RwLock;
-use signalbox_core::stats::WordPool;
+use signalbox_core::limits::stats::WordPool;
 
 use crate::kernel::Cut;
 use crate::state::route_stats::RouteClusterStats;

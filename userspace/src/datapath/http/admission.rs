@@ -2,11 +2,11 @@
 
 use std::sync::Arc;
 
-use signalbox_core::limit::{self, SourceCells};
+use signalbox_core::limits::limit::{self, SourceCells};
+use signalbox_core::limits::request_limit::RequestLimitExceeded;
 use signalbox_core::model::Route;
 use signalbox_core::model::claimed::ConnectionLimits;
 use signalbox_core::model::http::RequestLimits;
-use signalbox_core::request_limit::RequestLimitExceeded;
 
 use super::client::HttpConnection;
 use super::counted::{CountedGuards, CountedRequest};

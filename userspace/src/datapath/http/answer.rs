@@ -6,17 +6,17 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use h2::Reason;
-use signalbox_core::http::last_request::LastRequestObstacle;
-use signalbox_core::http1::chunked::NO_TRAILERS;
-use signalbox_core::http1::edit::{self, FieldEdit, FieldName, ResponseRewrite};
-use signalbox_core::http1::framing::{self, AnswerKind, BodyLength};
-use signalbox_core::http1::grammar::elements;
-use signalbox_core::http1::head::{ResponseHead, Version};
-use signalbox_core::http1::limits::MessageLimits;
-use signalbox_core::http1::method::Method;
-use signalbox_core::http1::parse::{self, HeadArrival};
-use signalbox_core::http1::repair;
-use signalbox_core::http1::turn::{AnswerAction, AnswerFacts, NextStep, Turn, TurnEvent};
+use signalbox_core::routing::last_request::LastRequestObstacle;
+use signalbox_core::wire::http1::chunked::NO_TRAILERS;
+use signalbox_core::wire::http1::edit::{self, FieldEdit, FieldName, ResponseRewrite};
+use signalbox_core::wire::http1::framing::{self, AnswerKind, BodyLength};
+use signalbox_core::wire::http1::grammar::elements;
+use signalbox_core::wire::http1::head::{ResponseHead, Version};
+use signalbox_core::wire::http1::limits::MessageLimits;
+use signalbox_core::wire::http1::method::Method;
+use signalbox_core::wire::http1::parse::{self, HeadArrival};
+use signalbox_core::wire::http1::repair;
+use signalbox_core::wire::http1::turn::{AnswerAction, AnswerFacts, NextStep, Turn, TurnEvent};
 use tokio::io::ReadBuf;
 
 use super::body::Body;

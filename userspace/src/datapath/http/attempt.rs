@@ -3,10 +3,10 @@
 use std::cell::Cell;
 use std::time::Instant;
 
-use signalbox_core::hostname::Hostname;
-use signalbox_core::http1::byte_range::ByteRange;
-use signalbox_core::http1::head::RequestHead;
 use signalbox_core::model::http::RequestPolicy;
+use signalbox_core::wire::hostname::Hostname;
+use signalbox_core::wire::http1::byte_range::ByteRange;
+use signalbox_core::wire::http1::head::RequestHead;
 
 use super::answer::HostSide;
 use super::pool::ActiveConnection;

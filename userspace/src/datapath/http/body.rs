@@ -1,8 +1,8 @@
 //! Body of an incoming message: how many of the next bytes belong to it, and which of them are passed on.
 
-use signalbox_core::http1::chunked::{ChunkedBody, ChunkedError};
-use signalbox_core::http1::framing::BodyLength;
-use signalbox_core::http1::limits::MessageLimits;
+use signalbox_core::wire::http1::chunked::{ChunkedBody, ChunkedError};
+use signalbox_core::wire::http1::framing::BodyLength;
+use signalbox_core::wire::http1::limits::MessageLimits;
 
 /// Number of body bytes from which they go through a pipe: for fewer, its system calls cost more than the saved copies.
 const MIN_SPLICED_BYTES: u64 = 128 * 1024;

@@ -7,8 +7,8 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::task::{Context, Poll, ready};
 use std::time::{Duration, Instant};
 
-use signalbox_core::http1::turn::{NextStep, Turn, TurnEvent};
 use signalbox_core::model::HttpTimeouts;
+use signalbox_core::wire::http1::turn::{NextStep, Turn, TurnEvent};
 use tokio::time::Sleep;
 
 use super::answer::{Asked, HostSide};

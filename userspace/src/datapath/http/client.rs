@@ -6,9 +6,9 @@ use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use signalbox_core::http1::edit::FieldEdit;
-use signalbox_core::http1::limits::MessageLimits;
 use signalbox_core::model::{Listener, Protocol, Route, Routing};
+use signalbox_core::wire::http1::edit::FieldEdit;
+use signalbox_core::wire::http1::limits::MessageLimits;
 use tokio::time::Sleep;
 
 use super::host_room::HostRoom;

@@ -2,8 +2,8 @@
 
 use std::rc::Rc;
 
-use signalbox_core::http1::edit::{FieldEdit, FieldName};
 use signalbox_core::model::tls::CertificateFields;
+use signalbox_core::wire::http1::edit::{FieldEdit, FieldName};
 use signalbox_tls::shown::ShownCertificate;
 
 use super::leg::Leg;

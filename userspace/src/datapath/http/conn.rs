@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use signalbox_core::model::Protocol;
 use signalbox_core::model::tls::CertificateFields;
-use signalbox_core::peek::obstacle::PeekObstacle;
+use signalbox_core::routing::obstacle::PeekObstacle;
 use tokio::time::sleep_until;
 
 use super::after::AfterRequest;

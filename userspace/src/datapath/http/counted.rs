@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use signalbox_core::limit::SourceCells;
+use signalbox_core::limits::limit::SourceCells;
 
 use crate::state::Shared;
 

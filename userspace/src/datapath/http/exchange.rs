@@ -4,17 +4,17 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
-use signalbox_core::hostname::Hostname;
-use signalbox_core::http::last_request::LastRequestObstacle;
-use signalbox_core::http1::edit::{self, FieldEdit, FieldName, RequestRewrite};
-use signalbox_core::http1::framing::{self, BodyLength};
-use signalbox_core::http1::grammar::elements;
-use signalbox_core::http1::head::Version;
-use signalbox_core::http1::method::Method;
-use signalbox_core::http1::turn::{NextStep, RequestFacts, Turn, TurnEvent, TurnPolicy};
 use signalbox_core::model::http::{AmbiguousPaths, HttpPolicy};
 use signalbox_core::model::{Listener, Protocol, Route};
-use signalbox_core::view::Destination;
+use signalbox_core::routing::last_request::LastRequestObstacle;
+use signalbox_core::routing::view::Destination;
+use signalbox_core::wire::hostname::Hostname;
+use signalbox_core::wire::http1::edit::{self, FieldEdit, FieldName, RequestRewrite};
+use signalbox_core::wire::http1::framing::{self, BodyLength};
+use signalbox_core::wire::http1::grammar::elements;
+use signalbox_core::wire::http1::head::Version;
+use signalbox_core::wire::http1::method::Method;
+use signalbox_core::wire::http1::turn::{NextStep, RequestFacts, Turn, TurnEvent, TurnPolicy};
 
 use super::after::AfterRequest;
 use super::answer::{Asked, HostSide, version_edits};

@@ -2,9 +2,9 @@
 
 use std::os::fd::AsRawFd as _;
 
-use signalbox_core::http1::method::Method;
-use signalbox_core::http1::turn::{ClientAfter, HostAfter, TurnEnding, TurnFault};
 use signalbox_core::model::Route;
+use signalbox_core::wire::http1::method::Method;
+use signalbox_core::wire::http1::turn::{ClientAfter, HostAfter, TurnEnding, TurnFault};
 
 use super::after::AfterRequest;
 use super::attempt::{Attempt, HostLink, Request};

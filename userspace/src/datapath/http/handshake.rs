@@ -4,11 +4,11 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use signalbox_core::hostname::Hostname;
+use signalbox_core::limits::handshake_queue::HandshakeWait;
 use signalbox_core::model::Protocol;
 use signalbox_core::model::tls::Termination;
-use signalbox_core::tls::handshake_queue::HandshakeWait;
-use signalbox_core::tls::offer::Http2Offer;
+use signalbox_core::routing::tls::offer::Http2Offer;
+use signalbox_core::wire::hostname::Hostname;
 use signalbox_tls::accept::{HandshakeFacts, HandshakeFailure, accept};
 use signalbox_tls::server::{Alpn, HandshakeConfig};
 use tokio::time::timeout;

@@ -6,8 +6,8 @@ use std::net::IpAddr;
 use std::rc::Rc;
 use std::time::Duration;
 
+use signalbox_core::limits::handshake_queue::{HandshakeQueue, HandshakeSource, HandshakeWait};
 use signalbox_core::model::HandshakeLimits;
-use signalbox_core::tls::handshake_queue::{HandshakeQueue, HandshakeSource, HandshakeWait};
 use tokio::sync::oneshot;
 use tokio::time::timeout;
 

@@ -8,10 +8,10 @@ use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 use std::time::{Duration, Instant};
 
-use signalbox_core::http1::head::RequestHead;
-use signalbox_core::http1::head_error::HeadError;
-use signalbox_core::http1::limits::MessageLimits;
-use signalbox_core::http1::parse::{self, HeadArrival, ParsedRequest};
+use signalbox_core::wire::http1::head::RequestHead;
+use signalbox_core::wire::http1::head_error::HeadError;
+use signalbox_core::wire::http1::limits::MessageLimits;
+use signalbox_core::wire::http1::parse::{self, HeadArrival, ParsedRequest};
 use tokio::io::ReadBuf;
 use tokio::time::Sleep;
 

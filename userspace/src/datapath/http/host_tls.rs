@@ -3,7 +3,7 @@
 use std::io;
 use std::sync::Arc;
 
-use signalbox_core::hostname::Hostname;
+use signalbox_core::wire::hostname::Hostname;
 use signalbox_tls::client::{HostIdentity, connect};
 use tokio::io::AsyncWriteExt as _;
 use tokio::net::TcpStream;

@@ -3,10 +3,10 @@
 use std::net::SocketAddr;
 
 use signalbox_common::hash;
-use signalbox_core::http::client_certificate;
-use signalbox_core::http::forwarded::{self, ForwardedPolicy, Hop};
-use signalbox_core::http1::edit::{FieldEdit, FieldName};
 use signalbox_core::model::http::HttpPolicy;
+use signalbox_core::wire::http::client_certificate;
+use signalbox_core::wire::http::forwarded::{self, ForwardedPolicy, Hop};
+use signalbox_core::wire::http1::edit::{FieldEdit, FieldName};
 
 use super::attempt::Request;
 use super::client::HttpConnection;

@@ -6,10 +6,10 @@ use std::io;
 use std::os::fd::AsRawFd as _;
 use std::sync::Arc;
 
-use signalbox_core::http::last_request::{LastRequest, LastRequestObstacle};
-use signalbox_core::http1::framing::BodyLength;
 use signalbox_core::model::Tier;
 use signalbox_core::model::http::RequestPolicy;
+use signalbox_core::routing::last_request::{LastRequest, LastRequestObstacle};
+use signalbox_core::wire::http1::framing::BodyLength;
 
 use super::attempt::Request;
 use super::client::HttpConnection;

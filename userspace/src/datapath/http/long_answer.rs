@@ -8,8 +8,8 @@ use std::os::fd::{AsRawFd, RawFd};
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
-use signalbox_core::http1::turn::NextStep;
 use signalbox_core::model::Tier;
+use signalbox_core::wire::http1::turn::NextStep;
 use tokio::time::sleep;
 
 use super::after::AfterRequest;

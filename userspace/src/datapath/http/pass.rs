@@ -1,7 +1,7 @@
 //! Second half of an exchange: the answer has begun, or the request has ended otherwise. No other host is tried any
 //! more, so no snapshot is held.
 
-use signalbox_core::http1::turn::NextStep;
+use signalbox_core::wire::http1::turn::NextStep;
 
 use super::after::AfterRequest;
 use super::answer::Asked;

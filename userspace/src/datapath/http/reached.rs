@@ -1,7 +1,7 @@
 //! An exchange between its two halves: its host is known, and its answer has begun.
 
-use signalbox_core::http1::turn::Turn;
 use signalbox_core::model::HttpTimeouts;
+use signalbox_core::wire::http1::turn::Turn;
 
 use super::answer::Asked;
 use super::attempt::{Attempt, Request};

@@ -4,8 +4,8 @@ use std::io;
 use std::os::fd::AsRawFd as _;
 use std::task::{Context, Poll};
 
-use signalbox_core::http::last_request::LastRequestObstacle;
-use signalbox_core::http1::turn::{NextStep, Turn, TurnEvent};
+use signalbox_core::routing::last_request::LastRequestObstacle;
+use signalbox_core::wire::http1::turn::{NextStep, Turn, TurnEvent};
 use tokio::io::{Interest, ReadBuf};
 
 use super::answer::HostSide;

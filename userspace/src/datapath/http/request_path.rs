@@ -1,10 +1,10 @@
 //! Paths of requests that hosts may read differently from the route lookup: they are normalized or refused.
 
-use signalbox_core::http::path_reading::normalize;
-use signalbox_core::http1::limits::MessageLimits;
-use signalbox_core::http1::parse::{self, ParsedRequest};
 use signalbox_core::model::Listener;
 use signalbox_core::model::http::AmbiguousPaths;
+use signalbox_core::wire::http::path_reading::normalize;
+use signalbox_core::wire::http1::limits::MessageLimits;
+use signalbox_core::wire::http1::parse::{self, ParsedRequest};
 
 use super::attempt::Request;
 use super::refusal::Refusal;

@@ -1,14 +1,15 @@
 //! Effects of a route on a request: the cookie that keeps a client at its host, changed fields, another path.
 
-use signalbox_core::affinity::{AffinityScope, Stickiness, cookie_value};
-use signalbox_core::hostname::HostnamePattern;
-use signalbox_core::http::path;
-use signalbox_core::http1::edit::{FieldEdit, FieldName};
-use signalbox_core::limit;
+use signalbox_core::limits::limit;
 use signalbox_core::model::Protocol;
 use signalbox_core::model::claimed::ClusterAllow;
+use signalbox_core::model::http::AffinityScope;
 use signalbox_core::model::http::{RequestLimits, RequestPolicy};
-use signalbox_core::view::Destination;
+use signalbox_core::routing::affinity::{Stickiness, cookie_value};
+use signalbox_core::routing::view::Destination;
+use signalbox_core::wire::hostname::HostnamePattern;
+use signalbox_core::wire::http::path;
+use signalbox_core::wire::http1::edit::{FieldEdit, FieldName};
 
 use super::attempt::Request;
 use crate::datapath::choose::Lease;

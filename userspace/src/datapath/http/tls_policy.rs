@@ -1,8 +1,8 @@
 //! TLS policy of a request: whether it may be served on its connection, and the protocol to the host.
 
-use signalbox_core::http1::method::Method;
 use signalbox_core::model::tls::{InsecurePolicy, Termination};
 use signalbox_core::model::{Listener, Model, Protocol, Route};
+use signalbox_core::wire::http1::method::Method;
 
 use super::attempt::Request;
 use super::pages;

@@ -4,10 +4,10 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
-use signalbox_core::hostname::Hostname;
-use signalbox_core::http::last_request::LastRequestObstacle;
-use signalbox_core::http1::grammar::elements;
-use signalbox_core::peek::proxy;
+use signalbox_core::routing::last_request::LastRequestObstacle;
+use signalbox_core::wire::hostname::Hostname;
+use signalbox_core::wire::http1::grammar::elements;
+use signalbox_core::wire::peek::proxy;
 
 use super::host_room::{HostRoom, HostRoomGuard};
 use super::host_tls::HostSession;

@@ -2,7 +2,7 @@
 
 use base64::prelude::{BASE64_STANDARD, Engine as _};
 use signalbox_common::hash;
-use signalbox_core::http1::head::{RequestHead, ResponseHead};
+use signalbox_core::wire::http1::head::{RequestHead, ResponseHead};
 use signalbox_tls::provider::sha1;
 
 use crate::state::Shared;
@@ -46,8 +46,8 @@ pub(super) fn is_right(head: &ResponseHead, bytes: &[u8], expected: &str) -> boo
 
 #[cfg(test)]
 mod tests {
-    use signalbox_core::http1::limits::MessageLimits;
-    use signalbox_core::http1::parse;
+    use signalbox_core::wire::http1::limits::MessageLimits;
+    use signalbox_core::wire::http1::parse;
 
     use super::*;
 

@@ -15,7 +15,7 @@ use signalbox_common::Reason;
 
 use super::KernelPeek;
 use crate::state::Snapshot;
-use signalbox_core::health::Health;
+use signalbox_core::routing::health::Health;
 
 /// Number of connections of a window that must have begun.
 const MIN_BEGUN: u64 = 20;

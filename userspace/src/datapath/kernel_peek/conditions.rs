@@ -6,7 +6,7 @@ use std::sync::Arc;
 use signalbox_common::cut::moving::{MovingAddress, role};
 use signalbox_core::firewall::LeftClients;
 use signalbox_core::model::{Listener, PeekPlace};
-use signalbox_core::peek::obstacle::{PeekObstacle, given};
+use signalbox_core::routing::obstacle::{PeekObstacle, given};
 
 use super::reason::PeekReason;
 use super::sysctl::kernel_offers;

@@ -7,10 +7,10 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Weak, mpsc};
 use std::time::{Duration, Instant};
 
+use signalbox_core::availability::ha::floating::FloatingSources;
 use signalbox_core::firewall::{FilterRuleset, FilterVerdict, HostWay, IpFamily, ListenerFacts, judge};
-use signalbox_core::ha::floating::FloatingSources;
 use signalbox_core::model::{Listener, Model, PeekPlace};
-use signalbox_core::peek::obstacle::PeekObstacle;
+use signalbox_core::routing::obstacle::PeekObstacle;
 
 use crate::datapath::cut::{program_ports, source_address};
 use crate::kernel::conntrack::{self, Conntrack};

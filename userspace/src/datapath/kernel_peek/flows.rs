@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use signalbox_common::cut::flow::CutFlow;
-use signalbox_core::hostname::Hostname;
+use signalbox_core::wire::hostname::Hostname;
 
 use super::KernelPeek;
 

@@ -5,7 +5,7 @@
 use std::collections::HashMap;
 
 use signalbox_common::peek::abi::{MAX_PEEK_ROUTES, MAX_PEEK_WILDCARDS, PeekName, PeekRoute, PeekWildcard};
-use signalbox_core::hostname::WildcardDepth;
+use signalbox_core::wire::hostname::WildcardDepth;
 
 /// Entries of `PEEK_ROUTES` and `PEEK_WILDCARDS`.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -105,8 +105,8 @@ mod tests {
     use proptest::prelude::*;
     use signalbox_common::peek::abi::{PeekSuffix, protocol::HTTP};
     use signalbox_common::peek::name::NameReverser;
-    use signalbox_core::hostname::{Hostname, HostnamePattern};
-    use signalbox_core::route_table::RouteTable;
+    use signalbox_core::routing::route_table::RouteTable;
+    use signalbox_core::wire::hostname::{Hostname, HostnamePattern};
 
     /// A route that is known by its number.
     fn route(number: usize) -> PeekRoute {

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use signalbox_core::model::Protocol;
-use signalbox_core::peek::obstacle::PeekObstacle;
+use signalbox_core::routing::obstacle::PeekObstacle;
 
 use super::conditions::Conditions;
 use super::filter;

@@ -3,9 +3,9 @@
 use std::net::IpAddr;
 
 use signalbox_common::peek::name::MAX_NAME_BYTES;
-use signalbox_core::hostname::Hostname;
 use signalbox_core::model::{Listener, Protocol};
-use signalbox_core::peek::obstacle::PeekObstacle;
+use signalbox_core::routing::obstacle::PeekObstacle;
+use signalbox_core::wire::hostname::Hostname;
 
 use super::conditions::without_program;
 use super::tables;

@@ -5,7 +5,7 @@ use std::io;
 use std::sync::{Arc, OnceLock};
 use std::time::Instant;
 
-use signalbox_core::peek::obstacle::PeekObstacle;
+use signalbox_core::routing::obstacle::PeekObstacle;
 
 use super::{Closed, FOLLOW_TIMEOUT, KernelPeek, PASS_INTERVAL, START_TIMEOUT, filter, paths};
 use crate::kernel::error::KernelError;

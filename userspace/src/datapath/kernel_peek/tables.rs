@@ -15,10 +15,11 @@ use signalbox_common::peek::abi::{
 };
 use signalbox_common::steer::{STEER_FIXED_BITS, SteerKey};
 use signalbox_core::firewall::LeftClients;
-use signalbox_core::hostname::{HostnamePattern, WildcardDepth};
-use signalbox_core::model::{Balance, Bind, Listener, Protocol, Route, ipv4_mapped};
-use signalbox_core::peek::obstacle::PeekObstacle;
-use signalbox_core::schedule::Schedule;
+use signalbox_core::model::{Balance, Bind, Listener, Protocol, Route};
+use signalbox_core::routing::obstacle::PeekObstacle;
+use signalbox_core::routing::schedule::Schedule;
+use signalbox_core::wire::address::ipv4_mapped;
+use signalbox_core::wire::hostname::{HostnamePattern, WildcardDepth};
 
 use super::conditions::Conditions;
 use crate::datapath::cut::registry::Registry;
@@ -502,7 +503,7 @@ fn interface_of(address: IpAddr) -> Option<u32> {
         .map(|interface| interface.index)
 }
 
-const _: () = assert!(MAGLEV_SLOTS == signalbox_core::maglev::SLOTS);
+const _: () = assert!(MAGLEV_SLOTS == signalbox_core::routing::maglev::SLOTS);
 
 #[cfg(test)]
 mod tests {

@@ -11,7 +11,7 @@ use signalbox_common::peek::abi::{
     PeekMaglev, PeekName, PeekSourceKey,
 };
 use signalbox_common::steer::SteerKey;
-use signalbox_core::peek::obstacle::PeekObstacle;
+use signalbox_core::routing::obstacle::PeekObstacle;
 
 use super::conditions::Conditions;
 use super::names::NameEntries;

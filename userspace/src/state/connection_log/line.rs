@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use serde::Serialize;
-use signalbox_core::hostname::Hostname;
+use signalbox_core::wire::hostname::Hostname;
 
 use super::{ConnectionEnd, ConnectionRecord};
 

@@ -133,7 +133,7 @@ mod tests {
         let details = |name: &str| {
             Box::new(FlowDetails {
                 client: "192.0.2.9:1".parse().unwrap(),
-                name: signalbox_core::hostname::Hostname::parse(name.as_bytes()).ok(),
+                name: signalbox_core::wire::hostname::Hostname::parse(name.as_bytes()).ok(),
                 connect: Duration::from_millis(3),
                 setup: Duration::from_millis(10),
                 request: None,

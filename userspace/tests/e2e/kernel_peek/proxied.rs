@@ -11,7 +11,7 @@ use lab::cut::{self, CutLab, Hosts, finish};
 use lab::impair::{Impaired, Odds};
 use lab::tiers::ping;
 use lab::{Router, Signalbox, config, http, lab_test, servers};
-use signalbox_core::peek::proxy::v2_header;
+use signalbox_core::wire::peek::proxy::v2_header;
 
 use super::{PEEK, doors, exits, expect_routes};
 

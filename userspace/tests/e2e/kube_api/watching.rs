@@ -6,8 +6,8 @@ use std::time::Duration;
 use serde_json::Value;
 use signalbox::source::kube::{Settings, Timings};
 use signalbox::source::{self, DiscoveryUpdate, SourceStatus};
-use signalbox_core::claims::{self, ClusterObjects, ObjectKind};
-use signalbox_core::discovery::ClusterDiscovery;
+use signalbox_core::discovered::claims::{self, ClusterObjects, ObjectKind};
+use signalbox_core::discovered::discovery::ClusterDiscovery;
 use signalbox_core::model::kubernetes::{
     AddressType, ApiServerAccess, KubernetesSource, Resource, Routers, ShardFilter,
 };

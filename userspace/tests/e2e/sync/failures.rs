@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::Value;
-use signalbox_core::sync::PROTOCOL;
+use signalbox_core::availability::sync::PROTOCOL;
 
 use super::config::{Settings, doors};
 use super::fake_peers::{FakePeer, connect_from, hello, is_refused};

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use rustls::{ClientConfig, ClientConnection, RootCertStore, ServerConfig, ServerConnection, StreamOwned};
-use signalbox_core::sync::{Hello, Message};
+use signalbox_core::availability::sync::{Hello, Message};
 
 use super::network::LAST;
 use super::pair::{Pair, node_name};

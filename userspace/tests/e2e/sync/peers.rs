@@ -5,7 +5,7 @@ use std::net::TcpStream;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use signalbox_core::sync::{FlowRecord, Message, Name, PROTOCOL};
+use signalbox_core::availability::sync::{FlowRecord, Message, Name, PROTOCOL};
 
 use super::config::{Settings, doors};
 use super::fake_peers::{SYNC, connect, hello, is_refused};

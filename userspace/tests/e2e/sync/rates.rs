@@ -4,7 +4,7 @@ use std::io::{Read, Write};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 use std::time::{Duration, Instant};
 
-use signalbox_core::sync::{Decoder, FlowRecord, Message, PROTOCOL};
+use signalbox_core::availability::sync::{Decoder, FlowRecord, Message, PROTOCOL};
 
 use super::config::Settings;
 use super::fake_peers::{connect, hello};

@@ -4,7 +4,7 @@
 use signalbox_common::Reason;
 use signalbox_common::cut::flow::{CutFlow, FIN_SEEN, HANDOFF_KNOWN, LAST_REQUEST, PAIRED, RESET, RESYNC, state};
 use signalbox_common::net::header::{ACK, FIN, RST};
-use signalbox_core::sync::{FlowRecord, RecordClock};
+use signalbox_core::availability::sync::{FlowRecord, RecordClock};
 
 use super::clock::ticks;
 use super::flows::INDEX;

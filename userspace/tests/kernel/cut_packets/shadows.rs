@@ -4,7 +4,7 @@ use signalbox_common::Reason;
 use signalbox_common::cut::CutFlow;
 use signalbox_common::cut::flow::{RESYNC, state};
 use signalbox_common::net::header::{ACK, FIN, RST, SYN};
-use signalbox_core::sync::{FlowRecord, RecordClock};
+use signalbox_core::availability::sync::{FlowRecord, RecordClock};
 
 use super::clock::ticks;
 use super::flows::{INDEX, NO_FLOW};

@@ -11,8 +11,8 @@ use signalbox_common::shield::abi::{NO_TABLE, SAMPLE_QUOTA, flag};
 use signalbox_common::shield::source::{mask_v4, mask_v6};
 use signalbox_common::shield::{ConnCountKey, Decision, DroppedPacket, Guard, Limit, Settings};
 use signalbox_common::steer::SteerKey;
-use signalbox_core::model::ipv4_mapped;
-use signalbox_core::prefixes::{Verdict, build};
+use signalbox_core::limits::prefixes::{Verdict, build};
+use signalbox_core::wire::address::ipv4_mapped;
 
 use super::packet::{ACK, FIN, Packet, RST, SYN, TCP, UDP};
 use super::world::*;

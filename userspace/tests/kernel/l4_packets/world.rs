@@ -115,7 +115,7 @@ pub(crate) struct World {
 }
 
 pub(crate) fn words(ip: IpAddr) -> [u32; 4] {
-    let bytes = signalbox_core::model::ipv4_mapped(ip);
+    let bytes = signalbox_core::wire::address::ipv4_mapped(ip);
     std::array::from_fn(|i| u32::from_be_bytes(bytes[4 * i..4 * i + 4].try_into().unwrap()))
 }
 

@@ -153,7 +153,7 @@ fn bad_certificates_do_not_affect_good_ones_ranked_by_validity() {
         ("2020-2050", &KeyError::Missing.into())
     );
     assert_eq!((store.certificates().len(), store.names()), (3, 1));
-    let name = signalbox_core::hostname::Hostname::parse(b"a.test").unwrap();
+    let name = signalbox_core::wire::hostname::Hostname::parse(b"a.test").unwrap();
     let best = |store: &CertificateStore| store.named(&name).next().unwrap().label.clone();
     assert_eq!(best(&store), "2021-2023");
     let mut at = store.next_change().unwrap();

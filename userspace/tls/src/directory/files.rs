@@ -4,7 +4,7 @@ use std::fs;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
-use signalbox_core::hostname::HostnamePattern;
+use signalbox_core::wire::hostname::HostnamePattern;
 use zeroize::Zeroizing;
 
 use super::NamesFrom;

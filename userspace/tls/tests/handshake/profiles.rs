@@ -1,4 +1,4 @@
-use signalbox_core::tls::profile::{KeyExchangeGroup, Profile};
+use signalbox_core::model::tls_profile::{KeyExchangeGroup, Profile};
 
 use crate::fixtures::Authority;
 use crate::openssl::s_client;

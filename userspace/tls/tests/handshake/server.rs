@@ -9,8 +9,8 @@ use std::time::Duration;
 
 use rustls::server::Acceptor;
 use rustls::{ServerConfig, ServerConnection, StreamOwned};
-use signalbox_core::hostname::Hostname;
-use signalbox_core::tls::profile::{KeyExchangeGroup, Profile};
+use signalbox_core::model::tls_profile::{KeyExchangeGroup, Profile};
+use signalbox_core::wire::hostname::Hostname;
 use signalbox_tls::certificate::CertificateSource;
 use signalbox_tls::resolver::CertificateResolver;
 use signalbox_tls::server::{Alpn, ClientAuth, ServerConfigs, ServerPolicy};

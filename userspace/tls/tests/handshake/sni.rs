@@ -14,7 +14,7 @@ fn the_certificate_is_that_of_the_name() {
     let default = root.ecdsa(&["default.test", "unknown.test", "y.x.w.test"]);
     let mut fallback = source("default", &default);
     // Covers more than it answers for, so that a client that gets it for another name is content.
-    fallback.names = vec![signalbox_core::hostname::HostnamePattern::parse("default.test").unwrap()];
+    fallback.names = vec![signalbox_core::wire::hostname::HostnamePattern::parse("default.test").unwrap()];
     fallback.is_default = true;
     let setup = Setup::new(&[source("exact", &exact), source("wildcard", &wildcard), fallback]);
     let server = setup.start();
@@ -62,7 +62,7 @@ fn an_unknown_name_is_refused_by_strict_sni_with_its_alert() {
     let root = Authority::root("root");
     let known = root.ecdsa(&["a.test", "unknown.test"]);
     let mut known_source = source("a", &known);
-    known_source.names = vec![signalbox_core::hostname::HostnamePattern::parse("a.test").unwrap()];
+    known_source.names = vec![signalbox_core::wire::hostname::HostnamePattern::parse("a.test").unwrap()];
     known_source.is_default = true;
     let mut setup = Setup::new(&[known_source]);
     setup.strict_sni = true;

@@ -88,7 +88,7 @@ fn documents(text: &str) -> anyhow::Result<Vec<Value>> {
 }
 
 pub(super) fn document(text: &str) -> anyhow::Result<Value> {
-    signalbox_core::yaml::read_json(text).context("reading a packaged manifest")
+    signalbox_core::wire::yaml::read_json(text).context("reading a packaged manifest")
 }
 
 /// The objects as documents of YAML.

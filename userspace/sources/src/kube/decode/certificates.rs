@@ -6,9 +6,9 @@ use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
 use serde::Deserialize;
 use serde_json::Value;
-use signalbox_core::claims::{NamedCertificate, ObjectKind};
-use signalbox_core::discovery::CertificateOrigin;
-use signalbox_core::spi::Secret;
+use signalbox_core::discovered::claims::{NamedCertificate, ObjectKind};
+use signalbox_core::discovered::discovery::CertificateOrigin;
+use signalbox_core::discovered::spi::Secret;
 
 use super::{Metadata, or_null};
 

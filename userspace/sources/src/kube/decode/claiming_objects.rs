@@ -2,8 +2,8 @@
 
 use serde::Deserialize;
 use serde_json::Value;
-use signalbox_core::claims::{self, Admission, HeaderActions, Object, ObjectKind, RouterStatus};
-use signalbox_core::discovery::HeaderAction;
+use signalbox_core::discovered::claims::{self, Admission, HeaderActions, Object, ObjectKind, RouterStatus};
+use signalbox_core::discovered::discovery::HeaderAction;
 
 use super::gateways::{ParentRef, parents};
 use super::{Condition, Metadata, certificates, or_null};

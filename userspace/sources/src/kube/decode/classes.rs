@@ -2,7 +2,7 @@
 
 use serde::Deserialize;
 use serde_json::Value;
-use signalbox_core::claims::IngressClass;
+use signalbox_core::discovered::claims::IngressClass;
 
 use super::Metadata;
 

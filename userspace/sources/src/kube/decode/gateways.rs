@@ -2,7 +2,7 @@
 
 use serde::Deserialize;
 use serde_json::Value;
-use signalbox_core::claims::{Admission, Gateway, GatewayListener, Parent};
+use signalbox_core::discovered::claims::{Admission, Gateway, GatewayListener, Parent};
 use signalbox_core::model::kubernetes::GatewayName;
 
 use super::{Metadata, or_null};
@@ -112,7 +112,7 @@ pub fn gateway(value: &Value) -> Result<Gateway, serde_json::Error> {
 mod tests {
     use super::*;
     use serde_json::json;
-    use signalbox_core::claims::ObjectKind;
+    use signalbox_core::discovered::claims::ObjectKind;
 
     #[test]
     fn a_route_names_its_gateways_and_their_controllers_answer() {

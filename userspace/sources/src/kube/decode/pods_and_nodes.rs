@@ -4,7 +4,7 @@ use std::net::IpAddr;
 
 use serde::Deserialize;
 use serde_json::Value;
-use signalbox_core::claims::{Node, RouterPod};
+use signalbox_core::discovered::claims::{Node, RouterPod};
 
 use super::{Condition, Metadata, or_null};
 

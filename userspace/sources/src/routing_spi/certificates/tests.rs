@@ -3,7 +3,7 @@
 use std::fs::Permissions;
 use std::os::unix::fs::PermissionsExt as _;
 
-use signalbox_core::spi::{Applications, parse};
+use signalbox_core::discovered::spi::{Applications, parse};
 
 use super::*;
 use crate::alias_file::MAX_ALIAS_BYTES;

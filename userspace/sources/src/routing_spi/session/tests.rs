@@ -1,6 +1,6 @@
 //! Tests of a session, in which the test plays the broker.
 
-use signalbox_core::spi::{EndpointFilter, Naming};
+use signalbox_core::model::{EndpointFilter, Naming};
 use tokio::io::{DuplexStream, duplex};
 
 use super::*;

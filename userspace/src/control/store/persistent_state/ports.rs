@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use signalbox_core::expose::Ports;
+use signalbox_core::discovered::expose::Ports;
 
 use super::{PORT_RECORD, PersistentState, SAVE_INTERVAL, json};
 use crate::control::state_db::RecordChange;

@@ -2,11 +2,11 @@
 
 use std::sync::Arc;
 
-use signalbox_core::discovery::ClusterDiscovery;
-use signalbox_core::merge::WeightOverrides;
-use signalbox_core::migration::Migration;
+use signalbox_core::availability::migration::Migration;
+use signalbox_core::discovered::discovery::ClusterDiscovery;
+use signalbox_core::discovered::merge::WeightOverrides;
 use signalbox_core::model::shield::Prefixes;
-use signalbox_core::rotation::Rotation;
+use signalbox_core::routing::rotation::Rotation;
 
 use super::{
     CONFIGURATION_RECORD, ConfigOverride, DISCOVERED_RECORD, JOB_RECORD, MIGRATION_RECORD, OutRecord, PORT_RECORD,

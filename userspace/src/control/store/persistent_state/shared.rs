@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
-use signalbox_core::discovery::{ClusterDiscovery, Discovered};
-use signalbox_core::expose::Ports;
-use signalbox_core::merge::WeightOverrides;
-use signalbox_core::rotation::Rotation;
+use signalbox_core::discovered::discovery::{ClusterDiscovery, Discovered};
+use signalbox_core::discovered::expose::Ports;
+use signalbox_core::discovered::merge::WeightOverrides;
+use signalbox_core::routing::rotation::Rotation;
 
 use super::{
     DISCOVERED_RECORD, OutRecord, PORT_RECORD, PersistError, PersistentState, ROTATION_RECORD, SEPARATOR,

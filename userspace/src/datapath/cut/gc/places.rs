@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 
 use signalbox_common::cut::flow::CutFlow;
-use signalbox_core::ha::floating::FloatingSources;
+use signalbox_core::availability::ha::floating::FloatingSources;
 
 use super::FlowGc;
 use crate::datapath::cut::{PortPool, PortShare, entries_per_worker};

@@ -4,9 +4,9 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use signalbox_common::cut::flow::{CutFlow, OWNS_CONN, OWNS_LISTENER_SOURCE, OWNS_ROUTE_SOURCE, OWNS_SOURCE};
-use signalbox_core::hostname::HostnamePattern;
-use signalbox_core::limit::SourceCells;
+use signalbox_core::limits::limit::SourceCells;
 use signalbox_core::model::Tier;
+use signalbox_core::wire::hostname::HostnamePattern;
 
 use super::{FlowGc, idle_for};
 use crate::kernel::address::from_words;

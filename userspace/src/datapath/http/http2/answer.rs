@@ -7,10 +7,10 @@ use h2::Reason;
 use h2::server::SendResponse;
 use http::{HeaderMap, Response, StatusCode};
 use hyper::body::Bytes;
-use signalbox_core::http1::framing::{self, AnswerKind, BodyLength};
-use signalbox_core::http1::head::ResponseHead;
-use signalbox_core::http1::method::Method;
-use signalbox_core::http1::parse;
+use signalbox_core::wire::http1::framing::{self, AnswerKind, BodyLength};
+use signalbox_core::wire::http1::head::ResponseHead;
+use signalbox_core::wire::http1::method::Method;
+use signalbox_core::wire::http1::parse;
 
 use super::body_writer::BodyWriter;
 use super::fields::{grown_limits, stream_fields};

@@ -6,7 +6,7 @@ use std::task::{Context, Poll, ready};
 use h2::RecvStream;
 use http::HeaderMap;
 use hyper::body::Bytes;
-use signalbox_core::http1::framing::BodyLength;
+use signalbox_core::wire::http1::framing::BodyLength;
 use tokio::io::ReadBuf;
 
 use super::fields::write_fields;

@@ -6,9 +6,9 @@ use std::task::{Context, Poll, ready};
 use h2::{Reason, SendStream};
 use http::HeaderMap;
 use hyper::body::Bytes;
-use signalbox_core::http1::chunked::ChunkedBody;
-use signalbox_core::http1::framing::BodyLength;
-use signalbox_core::http1::limits::MessageLimits;
+use signalbox_core::wire::http1::chunked::ChunkedBody;
+use signalbox_core::wire::http1::framing::BodyLength;
+use signalbox_core::wire::http1::limits::MessageLimits;
 
 use super::fields::stream_fields;
 

@@ -4,7 +4,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use h2::server::Builder;
-use signalbox_core::http2::malformed::FieldGuard;
+use signalbox_core::wire::http2::malformed::FieldGuard;
 use tokio::sync::Semaphore;
 use tokio::time::timeout;
 

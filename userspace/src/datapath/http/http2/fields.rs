@@ -4,10 +4,10 @@ use std::io;
 
 use http::HeaderMap;
 use http::header::{HeaderName, HeaderValue};
-use signalbox_core::http1::chunked::{ChunkedBody, NO_TRAILERS};
-use signalbox_core::http1::fields::FieldSection;
-use signalbox_core::http1::limits::{MAX_FIELDS, MessageLimits};
-use signalbox_core::http2::fields::is_connection_field;
+use signalbox_core::wire::http1::chunked::{ChunkedBody, NO_TRAILERS};
+use signalbox_core::wire::http1::fields::FieldSection;
+use signalbox_core::wire::http1::limits::{MAX_FIELDS, MessageLimits};
+use signalbox_core::wire::http2::fields::is_connection_field;
 
 /// Fields that a stream may have, except those listed in `drops`.
 pub(super) fn stream_fields(section: &FieldSection, buffer: &[u8], drops: &[&str]) -> io::Result<HeaderMap> {

@@ -9,10 +9,10 @@ use std::task::{Context, Poll, ready};
 use h2::Reason;
 use h2::client::ResponseFuture;
 use http::{HeaderMap, Response};
-use signalbox_core::http1::framing::BodyLength;
-use signalbox_core::http1::head::Version;
-use signalbox_core::http1::method::Method;
-use signalbox_core::http2::answer::{StreamAnswer, to_http1};
+use signalbox_core::wire::http1::framing::BodyLength;
+use signalbox_core::wire::http1::head::Version;
+use signalbox_core::wire::http1::method::Method;
+use signalbox_core::wire::http2::answer::{StreamAnswer, to_http1};
 use tokio::io::ReadBuf;
 
 use super::body_reader::BodyReader;

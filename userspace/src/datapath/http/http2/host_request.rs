@@ -4,10 +4,10 @@ use std::io;
 
 use http::uri::{Authority, PathAndQuery, Scheme, Uri};
 use http::{Method as HttpMethod, Request, Version as HttpVersion};
-use signalbox_core::http1::framing::{self, BodyLength};
-use signalbox_core::http1::head::{RequestHead, Version};
-use signalbox_core::http1::method::Method;
-use signalbox_core::http1::parse::{self, ParsedRequest};
+use signalbox_core::wire::http1::framing::{self, BodyLength};
+use signalbox_core::wire::http1::head::{RequestHead, Version};
+use signalbox_core::wire::http1::method::Method;
+use signalbox_core::wire::http1::parse::{self, ParsedRequest};
 
 use super::fields::{grown_limits, stream_fields};
 

@@ -8,7 +8,7 @@ use std::rc::Rc;
 use std::task::{Context, Poll, ready};
 use std::time::Instant;
 
-use signalbox_core::http2::malformed::FieldGuard;
+use signalbox_core::wire::http2::malformed::FieldGuard;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use super::super::leg::Leg;

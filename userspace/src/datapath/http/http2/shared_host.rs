@@ -14,8 +14,8 @@ use h2::client::{Builder, ResponseFuture, SendRequest};
 use http::Request;
 use http::uri::{Authority, Scheme};
 use hyper::body::Bytes;
-use signalbox_core::http2::malformed::FieldGuard;
 use signalbox_core::model::HeadLimits;
+use signalbox_core::wire::http2::malformed::FieldGuard;
 
 use super::super::leg::Leg;
 use super::super::outbox::Outbox;

@@ -7,7 +7,7 @@ use std::task::{Context, Poll, ready};
 
 use h2::{Reason, RecvStream};
 use http::HeaderMap;
-use signalbox_core::http1::framing::BodyLength;
+use signalbox_core::wire::http1::framing::BodyLength;
 use tokio::io::ReadBuf;
 
 use super::answer::AnswerWriter;

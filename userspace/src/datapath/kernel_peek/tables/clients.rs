@@ -8,7 +8,7 @@ use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 use signalbox_common::peek::abi::{CLIENT_FIXED_BITS, CLIENT_IS_ROUTED, MAX_PEEK_CLIENTS, PeekClient};
 use signalbox_core::model::claimed::ClusterAllow;
 use signalbox_core::model::{Preference, Route};
-use signalbox_core::peek::obstacle::PeekObstacle;
+use signalbox_core::routing::obstacle::PeekObstacle;
 
 use crate::kernel::address::to_words;
 

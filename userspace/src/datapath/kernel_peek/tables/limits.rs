@@ -1,11 +1,11 @@
 //! Limits of connections that the program keeps together with workers: the same seeds make the same cells.
 
 use signalbox_common::peek::abi::{LIMITS_OF_LISTENER, PeekLimits};
-use signalbox_core::limit;
+use signalbox_core::limits::limit;
+use signalbox_core::limits::request_limit::cost_and_depth;
 use signalbox_core::model::claimed::ConnectionLimits;
 use signalbox_core::model::{Listener, Route};
-use signalbox_core::peek::obstacle::PeekObstacle;
-use signalbox_core::request_limit::cost_and_depth;
+use signalbox_core::routing::obstacle::PeekObstacle;
 
 use crate::state::{ListenerState, Snapshot};
 

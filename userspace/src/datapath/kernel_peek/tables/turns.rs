@@ -4,9 +4,9 @@ use std::collections::{BTreeSet, HashMap};
 use std::net::IpAddr;
 
 use signalbox_common::peek::abi::{MAGLEV_SLOTS, MAX_CLUSTER_HOSTS, MAX_TURNS, PeekMaglev, balance, protocol};
-use signalbox_core::balance::HostTurns;
 use signalbox_core::model::{Balance, Cluster, Protocol, Route};
-use signalbox_core::peek::obstacle::PeekObstacle;
+use signalbox_core::routing::balance::HostTurns;
+use signalbox_core::routing::obstacle::PeekObstacle;
 
 use super::key_of;
 use crate::datapath::kernel_peek::PeekReason;

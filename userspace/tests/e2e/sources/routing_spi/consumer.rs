@@ -6,9 +6,10 @@ use std::sync::{Arc, Mutex};
 
 use signalbox::source::DiscoveryUpdate;
 use signalbox::source::routing_spi::{Ledger, PendingRotation, RoutingSpi};
-use signalbox_core::discovery::ClusterDiscovery;
+use signalbox_core::discovered::discovery::ClusterDiscovery;
+use signalbox_core::discovered::spi::{AppKey, Application, discover};
 use signalbox_core::model::{Broker, RoutingEvents};
-use signalbox_core::spi::{AppKey, Application, EndpointFilter, HealthPageTemplate, Naming, discover};
+use signalbox_core::model::{EndpointFilter, HealthPageTemplate, Naming};
 use tokio::runtime::Runtime;
 use tokio::task::JoinHandle;
 

@@ -5,8 +5,8 @@ use std::sync::{Arc, Mutex};
 use nix::sys::signal::Signal;
 use signalbox::source::DiscoveryUpdate;
 use signalbox::source::routing_spi::{EventsError, EventsOutcome, RoutingSpi};
+use signalbox_core::discovered::spi::{AppChange, RoutingEvent, parse};
 use signalbox_core::model::RoutingEvents;
-use signalbox_core::spi::{AppChange, RoutingEvent, parse};
 
 use super::activemq::{ActiveMq, LONG, Scratch, available};
 use super::consumer::{Consumer, QUEUE, certificates, runtime, settings};

@@ -3,8 +3,8 @@
 use std::os::unix::fs::PermissionsExt as _;
 use std::sync::Arc;
 
+use signalbox_core::discovered::spi::{AppChange, RoutingEvent, parse};
 use signalbox_core::model::RoutingEvents;
-use signalbox_core::spi::{AppChange, RoutingEvent, parse};
 
 use super::activemq::{ActiveMq, LONG, Scratch, available};
 use super::consumer::{Consumer, certificates, runtime, settings};
@@ -124,7 +124,7 @@ fn a_message_with_an_unknown_key_is_set_aside_without_the_key() {
     let settings = settings(&[broker.port], "/queue/routing");
     let consumer = Consumer::start(&runtime, settings.clone(), &disk);
     let bad = ruby(&certificate("phpha", "foo.example.com", SECRET)).replace(":namespace: demo\n", "");
-    let huge = format!(":action: {}", "x".repeat(signalbox_core::spi::MAX_BYTES));
+    let huge = format!(":action: {}", "x".repeat(signalbox_core::discovered::spi::MAX_BYTES));
     broker.client().publish("/queue/routing", &[bad, huge, ruby(&end())]);
     consumer.wait_for("the-end");
     let letters = consumer.spi.dead_letters();

@@ -5,8 +5,8 @@ use std::process::Command;
 use std::sync::Arc;
 
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair};
+use signalbox_core::discovered::spi::{AppChange, RoutingEvent};
 use signalbox_core::model::{BrokerTls, Login, RoutingEvents};
-use signalbox_core::spi::{AppChange, RoutingEvent};
 
 use super::activemq::{ActiveMq, LONG, Scratch, available};
 use super::consumer::{Consumer, QUEUE, runtime, settings};

@@ -1,6 +1,6 @@
 //! Ten thousand messages: events of some applications, shuffled, many of them twice or cut short.
 
-use signalbox_core::spi::{AppChange, AppKey, Certificate, Endpoint, Mapping, RoutingEvent, Secret, parse};
+use signalbox_core::discovered::spi::{AppChange, AppKey, Certificate, Endpoint, Mapping, RoutingEvent, Secret, parse};
 
 use super::naive::ruby;
 

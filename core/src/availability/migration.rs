@@ -1,0 +1,454 @@
+//! Migrations: names move from one cluster to another in steps, each held while guards watch it, and go back if one
+//! fails.
+//!
+//! [`Migration`] is kept over restarts. [`StepWatch`] knows the step that is being held, and starts over after a
+//! restart. Times are milliseconds since 1970, and come as arguments.
+
+pub mod guard;
+pub mod report;
+
+use std::collections::{BTreeMap, VecDeque};
+
+use ipnet::IpNet;
+use serde::{Deserialize, Serialize};
+
+use crate::discovered::merge::{ClusterWeights, Testers};
+use guard::{GuardKind, GuardLimits, LatencyReference, QualityFigures, judge};
+
+/// Length of the period that guards judge beside the whole step, in milliseconds: failures late in a long step must not
+/// drown in earlier successes.
+const RECENT_PERIOD_MS: u64 = 3000;
+
+/// Longest hold of a step in milliseconds: a week.
+const MAX_HOLD_MS: u64 = 7 * 86_400_000;
+
+/// Most steps.
+const MAX_STEPS: usize = 100;
+
+/// Most prefixes of testers: each connection of a name that moves looks through them.
+const MAX_TESTERS: usize = 16;
+
+/// Order to move names.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct MigrationPlan {
+    /// Cluster that serves the names.
+    pub from: String,
+    /// Cluster that will serve them.
+    pub to: String,
+    /// Shares of the new cluster in percent, one after the other.
+    pub steps: Vec<u32>,
+    /// Time that each step is held, in milliseconds.
+    pub hold_ms: u64,
+    /// Limits of the guards.
+    pub limits: GuardLimits,
+    /// Addresses of clients that get the new cluster from the begin, at a step of 0 % in front of the others.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[cfg_attr(feature = "schema", schemars(with = "Vec<String>"))]
+    pub testers: Vec<IpNet>,
+    /// True to leave other balancers of the set unchanged.
+    #[serde(default)]
+    pub only_here: bool,
+}
+
+impl MigrationPlan {
+    /// Returns the mistakes of a plan as an error.
+    pub fn check(&self) -> Result<(), String> {
+        let is_rising = self.steps.windows(2).all(|pair| pair[0] < pair[1]);
+        if self.from == self.to {
+            return Err(format!(
+                "{} is both the old and the new cluster: name two clusters",
+                self.from
+            ));
+        }
+        if self.steps.is_empty() || self.steps.len() > MAX_STEPS {
+            return Err(format!("a migration has 1 to {MAX_STEPS} steps, such as 5,25,50,100"));
+        }
+        if self.testers.len() > MAX_TESTERS {
+            return Err(format!(
+                "there are more than {MAX_TESTERS} prefixes of testers: give fewer"
+            ));
+        }
+        // Testers have a separate first step, in which no other client gets the new cluster.
+        let others = match self.steps.split_first() {
+            Some((0, others)) if !self.testers.is_empty() && !others.is_empty() => others,
+            _ => &self.steps,
+        };
+        if !is_rising || others.iter().any(|step| !(1..=100).contains(step)) {
+            return Err(
+                "steps are shares of the new cluster from 1 to 100 percent that rise, such as 5,25,50,100".into(),
+            );
+        }
+        if self.hold_ms > MAX_HOLD_MS {
+            return Err("a step can be held for a week at most".into());
+        }
+        Ok(())
+    }
+}
+
+/// Where a migration is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(rename_all = "snake_case")]
+pub enum MigrationState {
+    /// A step is held.
+    Running,
+    /// The step stays until an operator resumes or aborts; guards still watch it.
+    Paused,
+    /// A guard has failed: the earlier weights are being restored.
+    RollingBack,
+    /// An operator has aborted: the earlier weights are being restored.
+    Aborting,
+    /// The last step was held.
+    Completed,
+    /// A guard had failed; the earlier weights are active again.
+    RolledBack,
+    /// An operator had aborted; the earlier weights are active again.
+    Aborted,
+}
+
+impl MigrationState {
+    /// Returns the state's name in the API.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Running => "running",
+            Self::Paused => "paused",
+            Self::RollingBack => "rolling_back",
+            Self::Aborting => "aborting",
+            Self::Completed => "completed",
+            Self::RolledBack => "rolled_back",
+            Self::Aborted => "aborted",
+        }
+    }
+
+    /// Whether nothing more will happen.
+    #[must_use]
+    pub const fn is_ended(self) -> bool {
+        matches!(self, Self::Completed | Self::RolledBack | Self::Aborted)
+    }
+
+    /// Whether the earlier weights must be active again.
+    #[must_use]
+    pub const fn is_going_back(self) -> bool {
+        matches!(self, Self::RollingBack | Self::Aborting)
+    }
+}
+
+/// A step as it went.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct StepRecord {
+    /// Share of the new cluster in percent.
+    pub percent: u32,
+    /// Last time at which the step's weights became active.
+    pub since: u64,
+    /// Time at which it was left.
+    pub ended: Option<u64>,
+    /// Figures of the old cluster in that time.
+    pub old: QualityFigures,
+    /// Figures of the new cluster in that time.
+    pub new: QualityFigures,
+}
+
+/// A migration.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct Migration {
+    /// Number, which grows from one to the next.
+    pub id: u64,
+    /// The order.
+    pub plan: MigrationPlan,
+    /// Names that move, each with the weights that an operator had set before; `None`: those of the file or the sources.
+    pub names: BTreeMap<String, Option<ClusterWeights>>,
+    /// Name of the person who ordered it.
+    pub by: String,
+    /// Where it is.
+    pub state: MigrationState,
+    /// Reason for the state, in words; may be empty.
+    pub reason: String,
+    /// Index of the step that is held, or was last.
+    pub step: usize,
+    /// Time of the order.
+    pub started: u64,
+    /// Time of the end.
+    pub ended: Option<u64>,
+    /// Balancers on which the step is not active yet, in words. Determined again after a restart.
+    #[serde(default)]
+    pub waits_for: Vec<String>,
+    /// Time of the decision to go back.
+    #[serde(default)]
+    pub went_back_at: Option<u64>,
+    /// Guard that has failed.
+    #[serde(default)]
+    pub failed_guard: Option<GuardKind>,
+    /// Latencies of the old cluster when it had traffic last.
+    #[serde(default)]
+    pub reference: LatencyReference,
+    /// Steps that were begun.
+    pub steps: Vec<StepRecord>,
+}
+
+/// State of the clusters at a moment.
+#[derive(Clone, Copy, Debug)]
+pub struct Observation {
+    /// The time.
+    pub now: u64,
+    /// Counts of the old cluster for the names, since the start of the process.
+    pub old: QualityFigures,
+    /// Counts of the new cluster.
+    pub new: QualityFigures,
+    /// Whether the new cluster has a host that takes connections, at every balancer that has answered.
+    pub is_usable: bool,
+    /// Whether all other balancers of the set have answered: no step ends before.
+    pub is_complete: bool,
+}
+
+/// Observations of the step that is being held.
+#[derive(Clone, Debug, Default)]
+pub struct StepWatch {
+    /// First observation of the step: counts are compared with it. `None` until the step's weights are active.
+    first: Option<Observation>,
+    /// Observations of the last seconds, oldest first.
+    recent: VecDeque<Observation>,
+    /// Whether the migration has set the weights of the step.
+    has_set_weights: bool,
+}
+
+impl StepWatch {
+    /// Whether the step's weights have been seen active.
+    #[must_use]
+    pub const fn is_in_force(&self) -> bool {
+        self.first.is_some()
+    }
+
+    /// Notes that the migration has set the weights of the step.
+    pub const fn note_set_weights(&mut self) {
+        self.has_set_weights = true;
+    }
+
+    /// Whether weights other than the step's come from someone else: the step's have been set, or seen active.
+    #[must_use]
+    pub const fn owns_weights(&self) -> bool {
+        self.has_set_weights || self.is_in_force()
+    }
+}
+
+impl Migration {
+    /// Begins a migration: its first step is to be applied.
+    #[must_use]
+    pub fn new(
+        id: u64,
+        plan: MigrationPlan,
+        names: BTreeMap<String, Option<ClusterWeights>>,
+        by: String,
+        now: u64,
+    ) -> Self {
+        Self {
+            id,
+            plan,
+            names,
+            by,
+            state: MigrationState::Running,
+            reason: String::new(),
+            step: 0,
+            started: now,
+            ended: None,
+            waits_for: Vec::new(),
+            went_back_at: None,
+            failed_guard: None,
+            reference: LatencyReference::default(),
+            steps: Vec::new(),
+        }
+    }
+
+    /// Returns the share of the new cluster that the step asks for, in percent.
+    #[must_use]
+    pub fn percent(&self) -> u32 {
+        self.plan.steps.get(self.step).copied().unwrap_or(100)
+    }
+
+    /// Returns the weights of each name that the state asks for; `None`: none set by operators.
+    #[must_use]
+    pub fn weights(&self) -> BTreeMap<String, Option<ClusterWeights>> {
+        if self.state.is_going_back() {
+            return self.names.clone();
+        }
+        let percent = self.percent();
+        let weights = vec![(self.plan.from.clone(), 100 - percent), (self.plan.to.clone(), percent)];
+        self.names
+            .keys()
+            .map(|name| (name.clone(), Some(weights.clone())))
+            .collect()
+    }
+
+    /// Returns the testers of each name that the state asks for.
+    #[must_use]
+    pub fn testers(&self) -> BTreeMap<String, Testers> {
+        let is_moving = matches!(self.state, MigrationState::Running | MigrationState::Paused);
+        if self.plan.testers.is_empty() || !is_moving {
+            return BTreeMap::new();
+        }
+        let testers = Testers {
+            cluster: self.plan.to.clone(),
+            clients: self.plan.testers.clone(),
+        };
+        self.names.keys().map(|name| (name.clone(), testers.clone())).collect()
+    }
+
+    /// Takes an observation made while the step's weights are active. Returns whether the state or the step has
+    /// changed: then the migration must be saved, and new weights are due.
+    pub fn observe(&mut self, watch: &mut StepWatch, seen: &Observation) -> bool {
+        if !matches!(self.state, MigrationState::Running | MigrationState::Paused) {
+            return false;
+        }
+        let Some(first) = watch.first else {
+            self.begin_step(watch, seen);
+            return false;
+        };
+        watch.recent.push_back(*seen);
+        while watch
+            .recent
+            .front()
+            .is_some_and(|at| at.now + RECENT_PERIOD_MS < seen.now)
+        {
+            watch.recent.pop_front();
+        }
+        let (old, new) = (seen.old.since(first.old), seen.new.since(first.new));
+        if let Some(record) = self.steps.last_mut() {
+            (record.old, record.new) = (old, new);
+        }
+        self.reference.update(&old, &self.plan.limits);
+        if let Some((guard, why)) = self.fault(watch, seen, &old, &new) {
+            self.failed_guard = Some(guard);
+            self.go_back(
+                MigrationState::RollingBack,
+                &format!("at {} %: {why}", self.percent()),
+                seen.now,
+            );
+            return true;
+        }
+        let is_over = seen.now >= first.now.saturating_add(self.plan.hold_ms);
+        let has_samples = new.samples() >= self.plan.limits.min_samples;
+        if self.state == MigrationState::Running {
+            self.reason = match (is_over, has_samples, seen.is_complete) {
+                (true, false, _) => format!(
+                    "waits for traffic: the new cluster has had {} of {} connections or requests",
+                    new.samples(),
+                    self.plan.limits.min_samples
+                ),
+                (true, true, false) => "waits for other balancers".to_owned(),
+                _ => String::new(),
+            };
+        }
+        if self.state != MigrationState::Running || !is_over || !has_samples || !seen.is_complete {
+            return false;
+        }
+        self.end_step(seen.now);
+        if self.step + 1 < self.plan.steps.len() {
+            self.step += 1;
+            *watch = StepWatch::default();
+        } else {
+            self.end(MigrationState::Completed, seen.now);
+        }
+        true
+    }
+
+    fn begin_step(&mut self, watch: &mut StepWatch, seen: &Observation) {
+        watch.first = Some(*seen);
+        watch.recent = VecDeque::from([*seen]);
+        let percent = self.percent();
+        // A step that is held again, after a pause or a restart, counts as one step.
+        self.steps
+            .retain(|record| record.ended.is_some() || record.percent != percent);
+        self.steps.push(StepRecord {
+            percent,
+            since: seen.now,
+            ended: None,
+            old: QualityFigures::default(),
+            new: QualityFigures::default(),
+        });
+    }
+
+    fn fault(
+        &self,
+        watch: &StepWatch,
+        seen: &Observation,
+        old: &QualityFigures,
+        new: &QualityFigures,
+    ) -> Option<(GuardKind, String)> {
+        if !seen.is_usable {
+            let why = format!("{} has no host that takes connections", self.plan.to);
+            return Some((GuardKind::Hosts, why));
+        }
+        let limits = &self.plan.limits;
+        judge(limits, &self.reference, old, new).or_else(|| {
+            let before = watch.recent.front()?;
+            let (old, new) = (seen.old.since(before.old), seen.new.since(before.new));
+            judge(limits, &self.reference, &old, &new)
+        })
+    }
+
+    fn end_step(&mut self, now: u64) {
+        if let Some(record) = self.steps.last_mut() {
+            record.ended.get_or_insert(now);
+        }
+    }
+
+    fn end(&mut self, state: MigrationState, now: u64) {
+        self.state = state;
+        self.ended = Some(now);
+    }
+
+    fn go_back(&mut self, state: MigrationState, why: &str, now: u64) {
+        self.end_step(now);
+        self.state = state;
+        self.went_back_at = Some(now);
+        why.clone_into(&mut self.reason);
+    }
+
+    /// Notes that the earlier weights are active again. Returns whether that ends the migration.
+    pub fn went_back(&mut self, now: u64) -> bool {
+        match self.state {
+            MigrationState::RollingBack => self.end(MigrationState::RolledBack, now),
+            MigrationState::Aborting => self.end(MigrationState::Aborted, now),
+            _ => return false,
+        }
+        true
+    }
+
+    /// Pauses at the step: it stays until it is resumed. Refuses where there is nothing to pause.
+    pub fn pause(&mut self, why: &str) -> Result<(), String> {
+        self.require(&[MigrationState::Running], "paused")?;
+        self.state = MigrationState::Paused;
+        why.clone_into(&mut self.reason);
+        Ok(())
+    }
+
+    /// Resumes: the step is held again from its beginning.
+    pub fn resume(&mut self, watch: &mut StepWatch) -> Result<(), String> {
+        self.require(&[MigrationState::Paused], "resumed")?;
+        self.state = MigrationState::Running;
+        self.reason.clear();
+        *watch = StepWatch::default();
+        Ok(())
+    }
+
+    /// Aborts: the earlier weights are to be restored.
+    pub fn abort(&mut self, why: &str, now: u64) -> Result<(), String> {
+        self.require(&[MigrationState::Running, MigrationState::Paused], "aborted")?;
+        self.go_back(MigrationState::Aborting, why, now);
+        Ok(())
+    }
+
+    fn require(&self, states: &[MigrationState], what: &str) -> Result<(), String> {
+        if states.contains(&self.state) {
+            return Ok(());
+        }
+        let (id, state) = (self.id, self.state.as_str());
+        Err(format!("migration {id} is {state}: it cannot be {what}"))
+    }
+}
+
+#[cfg(test)]
+mod tests;
