@@ -1,7 +1,7 @@
 //! The readers of the kernel peek beside userspace's: the same name, or none.
 
 use signalbox_common::peek::KernelPeek;
-use signalbox_common::peek::abi::{MAX_PAYLOAD_BYTES, PAYLOAD_ROOM, PeekName, PeekPayload, protocol};
+use signalbox_common::peek::abi::{HEAD_ROOM, MAX_PAYLOAD_BYTES, PAYLOAD_ROOM, PeekName, PeekPayload, protocol};
 use signalbox_common::peek::hello::{self, HelloReader};
 use signalbox_common::peek::request::{self, RequestReader};
 use signalbox_core::wire::hostname::Hostname;
@@ -12,6 +12,7 @@ fn found(protocol: u8, bytes: &[u8]) -> Option<Hostname> {
         generation: 1,
         length: bytes.len() as u32,
         _pad: [0; 2],
+        head: [0; HEAD_ROOM],
         data: [b'x'; PAYLOAD_ROOM],
     };
     payload.data[..bytes.len()].copy_from_slice(bytes);

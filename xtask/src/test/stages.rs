@@ -33,7 +33,9 @@ pub(super) fn fmt() -> Result<()> {
 }
 
 pub(super) fn clippy() -> Result<()> {
-    Run::cargo(["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"])?.run()
+    Run::cargo(["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"])?.run()?;
+    // The targets are run by a share of the rotation only.
+    Run::cargo(["check", "--locked", "--manifest-path", "fuzz/Cargo.toml"])?.run()
 }
 
 /// The checked-in objects are the ones that users run, and that the stages below test.
