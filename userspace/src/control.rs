@@ -42,14 +42,14 @@ use crate::control::migrations::Migrations;
 use crate::control::rotation_jobs::Jobs;
 use crate::control::routing::CurrentSource;
 use crate::control::store::persistent_state::ConfigOverride;
-use crate::datapath::cut::gc::FlowGc;
 use crate::datapath::cut::registry::Registry;
 use crate::datapath::flow::FlowFilter;
-use crate::datapath::kernel_peek::KernelPeek;
 use crate::datapath::worker::WorkerHandle;
 use crate::kernel::Cut;
 use crate::kernel::counters::Counters;
-use crate::l4::Services;
+use crate::reconcile::flow_gc::FlowGc;
+use crate::reconcile::kernel_peek::KernelPeek;
+use crate::reconcile::l4::Services;
 use crate::state::Shared;
 
 /// Facts about the machine, determined at the start.

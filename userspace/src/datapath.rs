@@ -13,7 +13,6 @@ mod dial;
 pub mod flow;
 mod greet;
 mod http;
-pub mod kernel_peek;
 pub mod listen;
 mod log_context;
 mod passed_up;

@@ -10,7 +10,7 @@ pub mod app;
 pub mod cli;
 pub mod control;
 pub mod datapath;
-pub mod l4;
+pub mod reconcile;
 pub mod state;
 pub mod sync;
 

@@ -34,17 +34,17 @@ use signalbox_tls::nodes::NodeFiles;
 use tokio::task::LocalSet;
 use tokio::time::MissedTickBehavior;
 
-use crate::datapath::cut::gc::FlowGc;
 use crate::kernel::Cut;
 use crate::kernel::address::from_words;
 use crate::kernel::cut::table::{monotonic_ms, tick};
+use crate::reconcile::flow_gc::FlowGc;
+use crate::reconcile::l4::Services;
 use crate::state::Shared;
 use crate::state::sync::PeerState;
 use crate::sys;
 use replicas::Replicas;
 use send::PeerChanges;
 use services::ServiceReplicas;
-pub use services::ServiceTable;
 
 /// Interval at which changes of the flow table are collected: a part of the time until another node knows a flow.
 const PICK_UP_INTERVAL: Duration = Duration::from_millis(2);
@@ -74,7 +74,7 @@ struct Node {
     nodes: u8,
     peers: Vec<Peer>,
     replicas: RefCell<Replicas>,
-    services: Arc<dyn ServiceTable>,
+    services: Arc<Services>,
     service_replicas: RefCell<ServiceReplicas>,
     /// Maximum number of other nodes' flows.
     max_replicas: u32,
@@ -120,7 +120,7 @@ pub fn start(
     cut: &Arc<Cut>,
     flow_gc: &Arc<FlowGc>,
     shared: &Arc<Shared>,
-    services: Arc<dyn ServiceTable>,
+    services: Arc<Services>,
 ) -> std::io::Result<()> {
     let settings = ha.and_then(|ha| Some((ha, ha.sync.clone()?)));
     let Some((ha, settings)) = settings else {
@@ -139,7 +139,7 @@ pub fn start(
     let others = states.iter().filter(|state| state.node != own).map(Arc::clone);
     shared.sync.peers.store(Arc::new(others.collect()));
     if settings.services == HaSyncServices::Tcp {
-        services.begin();
+        services.begin_replication();
     }
     std::thread::Builder::new().name("sync".into()).spawn(move || {
         // Nice value 0, unlike the control plane, which starts this thread: it works for the datapath.

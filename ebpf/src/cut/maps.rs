@@ -23,7 +23,7 @@ const BPF_RB_NO_WAKEUP: u64 = 1;
 /// Connection table: the flow and direction of a packet of either leg.
 ///
 /// - Entry: addresses and ports of an arriving packet -> index in `CUT_FLOWS`, direction
-/// - Writer: cut_in (ebpf/src/cut/pair.rs) at the host's SYN-ACK; datapath/cut/gc.rs removes, and cut_in and cut_out
+/// - Writer: cut_in (ebpf/src/cut/pair.rs) at the host's SYN-ACK; reconcile/flow_gc.rs removes, and cut_in and cut_out
 ///   where a new connection has the same ports; kernel/src/cut/carry_over.rs
 /// - Reader: cut_in, cut_out, for every packet
 /// - Size: two per flow, preallocated: in a burst of new flows a program could get no memory; pinned: outlives the
@@ -34,7 +34,7 @@ pub static CUT_CT: HashMap<Tuple, FlowRef> = HashMap::pinned(MAX_CT_ENTRIES, 0);
 /// Flow table: an entry is a `PendingFlow` until the host's SYN-ACK, and a `CutFlow` from then on.
 ///
 /// - Entry: index -> addresses, offsets of sequence numbers and timestamps, counters, state
-/// - Writer: datapath/cut/attempt.rs, datapath/cut/handoff.rs; cut_in, cut_out; datapath/cut/gc.rs;
+/// - Writer: datapath/cut/attempt.rs, datapath/cut/handoff.rs; cut_in, cut_out; reconcile/flow_gc.rs;
 ///   kernel/src/cut/carry_over.rs
 /// - Reader: all of them; the admin API
 /// - Size: `limits.cut_flows` (131072), mapped into userspace; pinned: outlives the process
@@ -44,7 +44,7 @@ pub static CUT_FLOWS: Array<CutFlow> = Array::pinned(DEFAULT_FLOWS, BPF_F_MMAPAB
 /// Flow that is being connected, by leg B's source port.
 ///
 /// - Entry: source port -> index in `CUT_FLOWS` plus one; 64 bits, the smallest distance of an array map's elements
-/// - Writer: datapath/cut/attempt.rs through kernel/src/cut/table.rs; datapath/cut/gc.rs clears it at a start
+/// - Writer: datapath/cut/attempt.rs through kernel/src/cut/table.rs; reconcile/flow_gc.rs clears it at a start
 /// - Reader: cut_out at leg B's SYN, cut_in at the host's SYN-ACK
 /// - Size: 65536, one per port, mapped into userspace; pinned: two processes share the ports during a takeover
 #[map]
@@ -54,7 +54,7 @@ pub static CUT_PENDING: Array<u64> = Array::pinned(PENDING_PORTS, BPF_F_MMAPABLE
 ///
 /// - Entry: event -> index in `CUT_FLOWS`
 /// - Writer: cut_in, cut_out, without waking the reader
-/// - Reader: datapath/cut/gc.rs, which also sweeps the flow table, in case the ring was full
+/// - Reader: reconcile/flow_gc.rs, which also sweeps the flow table, in case the ring was full
 /// - Size: 1 MiB; pinned: the next process reads events of the time without a process
 #[map]
 static CUT_FLOW_ENDED: RingBuf = RingBuf::pinned(ENDED_RING_BYTES, 0);

@@ -41,8 +41,8 @@ pub struct Slots([u16; (SLOTS as usize).next_multiple_of(4)]);
 /// Connection table of flows that are confirmed: by both sides, or with direct return by three packets of the client.
 ///
 /// - Entry: addresses, ports and protocol of a packet -> service, host, addresses to write, next hop, state
-/// - Writer: l4_xdp, l4_tc, when a flow is confirmed or ends; l4/sweep.rs removes; l4/replicas.rs and l4/client_hops.rs
-///   for flows of other nodes; kernel/src/l4/carry_over.rs
+/// - Writer: l4_xdp, l4_tc, when a flow is confirmed or ends; reconcile/l4/sweep.rs removes; reconcile/l4/replicas.rs
+///   and reconcile/l4/client_hops.rs for flows of other nodes; kernel/src/l4/carry_over.rs
 /// - Reader: l4_xdp, l4_tc for every packet; the admin API
 /// - Size: two per flow of `layer4.flows` (262144), not preallocated: a flow that finds no memory tries again with its
 ///   next packet; pinned: outlives the process
@@ -52,8 +52,8 @@ static L4_CT_ESTABLISHED: HashMap<Key, L4Flow> = HashMap::pinned(2 * DEFAULT_FLO
 /// Connection table of flows that have begun and are not confirmed.
 ///
 /// - Entry: as in `L4_CT_ESTABLISHED`
-/// - Writer: l4_xdp, l4_tc; l4/sweep.rs removes; kernel/src/l4/carry_over.rs
-/// - Reader: l4_xdp, l4_tc; l4/sweep.rs
+/// - Writer: l4_xdp, l4_tc; reconcile/l4/sweep.rs removes; kernel/src/l4/carry_over.rs
+/// - Reader: l4_xdp, l4_tc; reconcile/l4/sweep.rs
 /// - Size: 131072, the least recently used are evicted: a flood with forged sources displaces no established flow;
 ///   pinned: outlives the process
 #[map]
@@ -62,7 +62,7 @@ static L4_CT_HALF_OPEN: LruHashMap<Key, L4Flow> = LruHashMap::pinned(MAX_HALF_OP
 /// Addresses and ports that services listen on.
 ///
 /// - Entry: address, port, protocol -> service, mode, index in `L4_TABLES`, group of virtual addresses
-/// - Writer: l4/apply.rs
+/// - Writer: reconcile/l4/apply.rs
 /// - Reader: l4_xdp, l4_tc, for packets of unknown flows
 /// - Size: 65536; pinned: services go on without a process
 #[map]
@@ -73,7 +73,7 @@ static L4_SERVICES: HashMap<Target, Service> = HashMap::pinned(MAX_TARGETS, BPF_
 /// refuses its line numbers wherever the code has an empty piece of assembly.
 ///
 /// - Entry: index -> slots, each with an index in `L4_HOSTS`
-/// - Writer: l4/apply.rs
+/// - Writer: reconcile/l4/apply.rs
 /// - Reader: l4_xdp, l4_tc, for packets of unknown flows
 /// - Size: 2048; pinned: services go on without a process
 #[map]
@@ -82,7 +82,7 @@ static L4_TABLES: Array<u32> = Array::pinned(MAX_TABLES, 0);
 /// Hosts of services and their next hops.
 ///
 /// - Entry: number of a host -> address, Ethernet header, interface, VLAN, MTU, its part of `L4_NAT_SOURCES`
-/// - Writer: l4/next_hops.rs; l4/apply.rs clears
+/// - Writer: reconcile/l4/next_hops.rs; reconcile/l4/apply.rs clears
 /// - Reader: l4_xdp, l4_tc
 /// - Size: 16384; pinned: services go on without a process
 #[map]
@@ -91,7 +91,7 @@ static L4_HOSTS: Array<Host> = Array::pinned(MAX_HOSTS, 0);
 /// Ports of hosts that differ from the service's.
 ///
 /// - Entry: number of a service, number of a host, 16 bits each -> port
-/// - Writer: l4/apply.rs
+/// - Writer: reconcile/l4/apply.rs
 /// - Reader: l4_xdp, l4_tc, for packets of unknown flows
 /// - Size: 65536; pinned: services go on without a process
 #[map]
@@ -101,7 +101,7 @@ static L4_HOST_PORTS: HashMap<u32, u32> = HashMap::pinned(MAX_HOST_PORTS, BPF_F_
 ///
 /// - Entry: index, from the host's `first_source` on -> an address of the balancer: those of services whose addresses do
 ///   not move, then those of each group of virtual addresses
-/// - Writer: l4/next_hops.rs
+/// - Writer: reconcile/l4/next_hops.rs
 /// - Reader: l4_xdp, l4_tc, for packets of unknown flows
 /// - Size: 16384; pinned: services go on without a process
 #[map]
@@ -120,7 +120,7 @@ static L4_FRAGMENTS: LruHashMap<Fragment, u32> = LruHashMap::with_max_entries(MA
 ///
 /// - Entry: 0 -> source ports of mode `nat` and, at addresses that move, this node's share of them, time of half-open
 ///   flows, source addresses of tunnels
-/// - Writer: l4/next_hops.rs
+/// - Writer: reconcile/l4/next_hops.rs
 /// - Reader: l4_xdp, l4_tc
 /// - Size: 1; pinned: services go on without a process
 #[map]
@@ -139,7 +139,7 @@ static L4_SCRATCH: PerCpuArray<PacketScratch> = PerCpuArray::with_max_entries(1,
 ///
 /// - Entry: number of a service -> counts
 /// - Writer: l4_xdp, l4_tc
-/// - Reader: l4.rs for the admin API and /metrics
+/// - Reader: reconcile/l4.rs for the admin API and /metrics
 /// - Size: 1024, per CPU; pinned: counts go on through a restart
 #[map]
 static L4_SERVICE_STATS: PerCpuArray<ServiceStats> = PerCpuArray::pinned(MAX_SERVICES, 0);
@@ -148,7 +148,7 @@ static L4_SERVICE_STATS: PerCpuArray<ServiceStats> = PerCpuArray::pinned(MAX_SER
 /// get at most half of the established entries.
 ///
 /// - Entry: 0 -> flows now, flows at most
-/// - Writer: l4_xdp, l4_tc (one more); l4/sweep.rs (recounts); kernel/src/l4.rs at a start
+/// - Writer: l4_xdp, l4_tc (one more); reconcile/l4/sweep.rs (recounts); kernel/src/l4.rs at a start
 /// - Reader: l4_xdp, l4_tc, when such a flow is to be established
 /// - Size: 1; not pinned: the next process counts the flows
 #[map]
@@ -157,7 +157,7 @@ static L4_DSR_QUOTA: Array<DsrQuota> = Array::with_max_entries(1, 0);
 /// Ethernet addresses of this machine, as numbers.
 ///
 /// - Entry: address -> 1; `ALL_MACS`: the list is complete
-/// - Writer: l4/macs.rs
+/// - Writer: reconcile/l4/macs.rs
 /// - Reader: l4_xdp, which runs before the kernel has looked at a frame's destination
 /// - Size: 4096; not pinned: interfaces are looked up again
 #[map]
@@ -166,7 +166,7 @@ static L4_LOCAL_MACS: HashMap<u64, u32> = HashMap::with_max_entries(MAX_MACS, BP
 /// Ports that a service listens on or mode `nat` uses as source ports: most packets of a machine need no other lookup.
 ///
 /// - Entry: word -> a bit for each of 64 ports, of TCP and then of UDP
-/// - Writer: l4/apply.rs, which adds: ports of services that are gone stay set
+/// - Writer: reconcile/l4/apply.rs, which adds: ports of services that are gone stay set
 /// - Reader: l4_xdp, l4_tc, first of all
 /// - Size: 2048 words; pinned: services go on without a process
 #[map]

@@ -58,7 +58,7 @@ pub static CUT_PENDING: Array<u64> = Array::pinned(PENDING_PORTS, BPF_F_MMAPABLE
 ///
 /// - Entry: see object `cut_through`
 /// - Writer: peek_in, for flows that userspace has to count
-/// - Reader: datapath/cut/gc.rs
+/// - Reader: reconcile/flow_gc.rs
 /// - Size: that of cut_through; pinned
 #[map]
 static CUT_FLOW_ENDED: RingBuf = RingBuf::pinned(ENDED_RING_BYTES, 0);
@@ -66,7 +66,7 @@ static CUT_FLOW_ENDED: RingBuf = RingBuf::pinned(ENDED_RING_BYTES, 0);
 /// Destinations whose connections are routed in the kernel.
 ///
 /// - Entry: family, port and address prefix -> listener, protocol, number of an address that moves
-/// - Writer: datapath/kernel_peek.rs through kernel/src/peek.rs
+/// - Writer: reconcile/kernel_peek.rs through kernel/src/peek.rs
 /// - Reader: peek_in, for every packet of no cut flow
 /// - Size: 16384; not declared as pinned: `kernel/src/peek/orphan.rs` pins it where the program outlives its process
 #[map]
@@ -76,7 +76,7 @@ pub static PEEK_BINDINGS: LpmTrie<SteerKey, PeekBinding> =
 /// Source addresses that move between nodes together with an address of clients.
 ///
 /// - Entry: number of the clients' destination, host -> address that the host is connected to from
-/// - Writer: datapath/kernel_peek.rs through kernel/src/peek.rs
+/// - Writer: reconcile/kernel_peek.rs through kernel/src/peek.rs
 /// - Reader: peek_in at first data
 /// - Size: 16384; not pinned
 #[map]
@@ -86,7 +86,7 @@ pub static PEEK_SOURCES: HashMap<PeekSourceKey, [u32; 4]> =
 /// Routes.
 ///
 /// - Entry: protocol and name -> turns among clusters
-/// - Writer: datapath/kernel_peek.rs through kernel/src/peek.rs
+/// - Writer: reconcile/kernel_peek.rs through kernel/src/peek.rs
 /// - Reader: peek_in at first data
 /// - Size: 16384; not pinned
 #[map]
@@ -95,7 +95,7 @@ pub static PEEK_ROUTES: HashMap<PeekName, PeekRoute> = HashMap::with_max_entries
 /// Routes of wildcards.
 ///
 /// - Entry: protocol and name, backwards -> routes of the names that begin so
-/// - Writer: datapath/kernel_peek.rs through kernel/src/peek.rs
+/// - Writer: reconcile/kernel_peek.rs through kernel/src/peek.rs
 /// - Reader: peek_in at first data, for names that are not in `PEEK_ROUTES`
 /// - Size: 4096; not pinned
 #[map]
@@ -105,7 +105,7 @@ pub static PEEK_WILDCARDS: LpmTrie<PeekSuffix, PeekWildcard> =
 /// Lists of clients: of routes that treat some clients otherwise, the clients whose connections are routed here.
 ///
 /// - Entry: list, family and address prefix -> 1: routed here, 0: passed up
-/// - Writer: datapath/kernel_peek.rs through kernel/src/peek.rs
+/// - Writer: reconcile/kernel_peek.rs through kernel/src/peek.rs
 /// - Reader: peek_in at first data, for routes that have a list
 /// - Size: 65536; not pinned
 #[map]
@@ -123,7 +123,7 @@ pub static PEEK_TICKETS: Array<u64> = Array::with_max_entries(MAX_PEEK_ROUTES + 
 /// Clusters, for each protocol.
 ///
 /// - Entry: index -> turns among hosts, or hosts that are compared
-/// - Writer: datapath/kernel_peek.rs through kernel/src/peek.rs
+/// - Writer: reconcile/kernel_peek.rs through kernel/src/peek.rs
 /// - Reader: peek_in at first data
 /// - Size: 1024; not pinned
 #[map]
@@ -132,7 +132,7 @@ pub static PEEK_CLUSTERS: Array<PeekCluster> = Array::with_max_entries(MAX_PEEK_
 /// Maglev tables of clusters.
 ///
 /// - Entry: index -> the host of each slot, by its place in the cluster
-/// - Writer: datapath/kernel_peek.rs through kernel/src/peek.rs
+/// - Writer: reconcile/kernel_peek.rs through kernel/src/peek.rs
 /// - Reader: peek_in at first data
 /// - Size: 64; not pinned
 #[map]
@@ -141,7 +141,7 @@ pub static PEEK_MAGLEV: Array<PeekMaglev> = Array::with_max_entries(MAX_PEEK_MAG
 /// Hosts, for each port.
 ///
 /// - Entry: index -> address, load, next hop
-/// - Writer: datapath/kernel_peek.rs through kernel/src/peek.rs; peek_in: load, next hop, refusals
+/// - Writer: reconcile/kernel_peek.rs through kernel/src/peek.rs; peek_in: load, next hop, refusals
 /// - Reader: peek_in at first data
 /// - Size: 4096, mapped into userspace; not pinned
 #[map]
@@ -151,7 +151,7 @@ pub static PEEK_HOSTS: Array<PeekHost> = Array::with_max_entries(MAX_PEEK_HOSTS,
 ///
 /// - Entry: number of the flow among those of peek_in -> name asked for, time until the host's answer
 /// - Writer: peek_in
-/// - Reader: datapath/cut/gc/release.rs through kernel/src/peek.rs, for the access log
+/// - Reader: reconcile/flow_gc/release.rs through kernel/src/peek.rs, for the access log
 /// - Size: half of the flows of this node, mapped into userspace; not pinned
 #[map]
 pub static PEEK_ABOUT: Array<PeekAbout> = Array::with_max_entries(DEFAULT_FLOWS / 2, BPF_F_MMAPABLE);
@@ -222,7 +222,7 @@ pub static PEEK_SKETCHES: Array<u64> = Array::with_max_entries(ALL_CELLS, BPF_F_
 /// Limits of routes and listeners, where they have some.
 ///
 /// - Entry: number of a route, or of a listener with `LIMITS_OF_LISTENER` -> limits of a source
-/// - Writer: datapath/kernel_peek.rs through kernel/src/peek.rs
+/// - Writer: reconcile/kernel_peek.rs through kernel/src/peek.rs
 /// - Reader: peek_in at first data
 /// - Size: 16640; not pinned
 #[map]

@@ -43,7 +43,7 @@ const BPF_RB_NO_WAKEUP: u64 = 1;
 /// Ports that are guarded at one address or more.
 ///
 /// - Entry: word -> a bit for each of 64 ports, as in `L4_PORT_BITMAP`
-/// - Writer: l4/guards.rs
+/// - Writer: reconcile/l4/guards.rs
 /// - Reader: l4_xdp, l4_tc, first of all
 /// - Size: 2048 words; not pinned: the shield ends with the programs of its process
 #[map]
@@ -52,7 +52,7 @@ static SHIELD_PORT_BITMAP: Array<u64> = Array::with_max_entries(PORT_BITMAP_WORD
 /// Ports that are guarded at some prefix, and so at addresses that are not listed one by one.
 ///
 /// - Entry: word -> a bit for each of 64 ports, as in `L4_PORT_BITMAP`
-/// - Writer: l4/guards.rs
+/// - Writer: reconcile/l4/guards.rs
 /// - Reader: l4_xdp, l4_tc, when mode `nat` chooses a source port (common/src/l4/nat_ports.rs)
 /// - Size: 2048 words; not pinned, as `SHIELD_PORT_BITMAP`
 #[map]
@@ -61,7 +61,7 @@ static SHIELD_WILDCARD_PORTS: Array<u64> = Array::with_max_entries(PORT_BITMAP_W
 /// Guards of single addresses; addresses of listeners and services without a shield have none.
 ///
 /// - Entry: address, port, protocol -> number of a guard
-/// - Writer: l4/guards.rs
+/// - Writer: reconcile/l4/guards.rs
 /// - Reader: l4_xdp, l4_tc, where `SHIELD_GUARD_CACHE` does not know the destination
 /// - Size: 131072; not pinned, as `SHIELD_PORT_BITMAP`
 #[map]
@@ -70,7 +70,7 @@ static SHIELD_TARGETS: HashMap<Target, u32> = HashMap::with_max_entries(MAX_TARG
 /// Guards of prefixes.
 ///
 /// - Entry: family, port and address prefix -> number of a guard
-/// - Writer: l4/guards.rs
+/// - Writer: reconcile/l4/guards.rs
 /// - Reader: l4_xdp, l4_tc, where `SHIELD_TARGETS` has no entry
 /// - Size: 16384; not pinned, as `SHIELD_PORT_BITMAP`
 #[map]
@@ -79,7 +79,7 @@ static SHIELD_PREFIX_TARGETS: LpmTrie<SteerKey, u32> = LpmTrie::with_max_entries
 /// Rules of guards: each listener and service with a shield has one.
 ///
 /// - Entry: number of a guard -> rates, limits, features
-/// - Writer: l4/guards.rs
+/// - Writer: reconcile/l4/guards.rs
 /// - Reader: l4_xdp, l4_tc
 /// - Size: 2048; not pinned, as `SHIELD_PORT_BITMAP`
 #[map]
@@ -89,7 +89,7 @@ static SHIELD_GUARDS: Array<Guard> = Array::with_max_entries(MAX_GUARDS, 0);
 ///
 /// - Entry: 0 -> seed of the hash, number of buckets, side of `SHIELD_SHARED_PREFIXES` in force, generation, what to do
 ///   with headers that cannot be read
-/// - Writer: l4/guards.rs
+/// - Writer: reconcile/l4/guards.rs
 /// - Reader: l4_xdp, l4_tc
 /// - Size: 1; not pinned, as `SHIELD_PORT_BITMAP`
 #[map]
@@ -100,7 +100,7 @@ static SHIELD_SETTINGS: Array<Settings> = Array::with_max_entries(1, 0);
 /// costs a third.
 ///
 /// - Entry: index -> node of a trie
-/// - Writer: l4/guards.rs
+/// - Writer: reconcile/l4/guards.rs
 /// - Reader: l4_xdp, l4_tc
 /// - Size: as many as the lists need, twice, mapped into userspace; not pinned, as `SHIELD_PORT_BITMAP`
 #[map]
@@ -119,7 +119,7 @@ static SHIELD_GUARD_CACHE: PerCpuArray<CachedGuard> = PerCpuArray::with_max_entr
 /// `L4_TABLES`.
 ///
 /// - Entry: number of a guard -> trie
-/// - Writer: l4/guards.rs
+/// - Writer: reconcile/l4/guards.rs
 /// - Reader: l4_xdp, l4_tc
 /// - Size: 2049; not pinned, as `SHIELD_PORT_BITMAP`
 #[map]
@@ -129,7 +129,7 @@ static SHIELD_GUARD_PREFIXES: Array<u32> = Array::with_max_entries(MAX_PREFIX_TA
 ///
 /// - Entry: hash of a source and guard -> bucket
 /// - Writer: l4_xdp, l4_tc
-/// - Reader: l4_xdp, l4_tc; l4/guard_view.rs for `shield explain`
+/// - Reader: l4_xdp, l4_tc; reconcile/l4/guard_view.rs for `shield explain`
 /// - Size: a quarter of `shield.sources` (262144); not pinned, as `SHIELD_PORT_BITMAP`
 #[map]
 static SHIELD_SOURCES: Array<Bucket> = Array::with_max_entries(DEFAULT_SOURCES / 4, 0);
@@ -137,8 +137,8 @@ static SHIELD_SOURCES: Array<Bucket> = Array::with_max_entries(DEFAULT_SOURCES /
 /// Concurrent connections of sources.
 ///
 /// - Entry: source, guard -> count
-/// - Writer: l4_xdp, l4_tc when a service's flow is confirmed and ended; l4/guard_view.rs recounts, and enters sources
-///   that workers have refused
+/// - Writer: l4_xdp, l4_tc when a service's flow is confirmed and ended; reconcile/l4/guard_view.rs recounts, and
+///   enters sources that workers have refused
 /// - Reader: l4_xdp, l4_tc at a SYN to a listener and at the first packet of a service's flow
 /// - Size: 131072; not pinned, as `SHIELD_PORT_BITMAP`
 #[map]
@@ -148,7 +148,7 @@ static SHIELD_CONN_COUNT: HashMap<ConnCountKey, u32> = HashMap::with_max_entries
 ///
 /// - Entry: number of a guard -> counts by `Decision`
 /// - Writer: l4_xdp, l4_tc
-/// - Reader: l4/guard_view.rs for the admin API and /metrics
+/// - Reader: reconcile/l4/guard_view.rs for the admin API and /metrics
 /// - Size: 2048, per CPU; not pinned, as `SHIELD_PORT_BITMAP`
 #[map]
 static SHIELD_STATS: PerCpuArray<GuardStats> = PerCpuArray::with_max_entries(MAX_GUARDS, 0);
@@ -165,7 +165,7 @@ static SHIELD_SYN_RATES: Array<SynRate> = Array::with_max_entries(MAX_GUARDS, 0)
 /// Samples that may still be taken.
 ///
 /// - Entry: number of a `Decision` -> samples left
-/// - Writer: l4/guard_view.rs, every 100 ms; l4_xdp, l4_tc (take)
+/// - Writer: reconcile/l4/guard_view.rs, every 100 ms; l4_xdp, l4_tc (take)
 /// - Reader: l4_xdp, l4_tc
 /// - Size: 8, per CPU; not pinned, as `SHIELD_PORT_BITMAP`
 #[map]
@@ -175,7 +175,7 @@ static SHIELD_SAMPLE_QUOTA: PerCpuArray<u64> = PerCpuArray::with_max_entries(8, 
 ///
 /// - Entry: event -> headers, guard, decision
 /// - Writer: l4_xdp, l4_tc, without waking the reader: waking costs more than the drop
-/// - Reader: l4/guard_view.rs, every 100 ms, for `signalbox shield drops`
+/// - Reader: reconcile/l4/guard_view.rs, every 100 ms, for `signalbox shield drops`
 /// - Size: 128 KiB; not pinned: a full ring loses samples, not counts
 #[map]
 static SHIELD_SAMPLES: RingBuf = RingBuf::with_byte_size(SAMPLE_RING_BYTES, 0);

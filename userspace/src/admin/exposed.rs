@@ -12,7 +12,7 @@ use signalbox_core::model::services::Transport;
 use super::explain::{OTHER_FAMILY, STANDS_BY, unusable_reason};
 use super::views;
 use crate::control::Control;
-use crate::l4::members::{can_take, takers};
+use crate::reconcile::l4::members::{can_take, takers};
 use crate::state::Snapshot;
 
 /// Returns the services of an application, including those that could not be created, with the reason.

@@ -10,7 +10,6 @@ use super::SteeringChoice;
 use crate::control::degraded;
 use crate::control::listener_set::Offer;
 use crate::datapath::cut::registry::Registry;
-use crate::datapath::kernel_peek::{self, FilterWatch};
 use crate::datapath::worker::{self, WorkerCommand, WorkerHandle};
 use crate::kernel::error::KernelError;
 use crate::kernel::interfaces;
@@ -20,6 +19,7 @@ use crate::kernel::sockmap::{SockmapPair, kernel_is_sound};
 use crate::kernel::steer::Steering;
 use crate::kernel::version::Version;
 use crate::kernel::{Cut, Kernel, Peek, peek};
+use crate::reconcile::kernel_peek::{self, FilterWatch};
 
 /// Programs and maps of this process, as far as the kernel has accepted them.
 pub(super) struct KernelParts {

@@ -6,12 +6,12 @@ use signalbox_api::flows::FlowView;
 use signalbox_common::cut::flow::{CutFlow, FIN_SEEN, HANDED_OFF, IS_REPLICA, LAST_REQUEST, state};
 use signalbox_core::model::Tier;
 
-use crate::datapath::cut::gc::idle_for;
 use crate::datapath::cut::registry::Registry;
 use crate::datapath::flow::FlowFilter;
 use crate::kernel::Cut;
 use crate::kernel::address::from_words;
 use crate::kernel::cut::table::{duration_between, tick};
+use crate::reconcile::flow_gc::idle_for;
 
 /// Returns how many flows match, and the first of them. Reads the whole table, which is mapped memory: no system call
 /// per flow.

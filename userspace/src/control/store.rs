@@ -44,7 +44,7 @@ use crate::control::watchers::Watchers;
 use crate::datapath::accept::StopMode;
 use crate::datapath::report::Report;
 use crate::kernel::steer::SteerError;
-use crate::l4::Services;
+use crate::reconcile::l4::Services;
 use crate::source::routing_spi::PendingRotation;
 use crate::state::{ClusterState, HostQueue, HostState, ListenerState, RouteState, Shared};
 

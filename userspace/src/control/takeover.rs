@@ -20,8 +20,8 @@ use tokio::sync::{mpsc, oneshot};
 
 use crate::control::event::StoreEvent;
 use crate::control::listener_set::Offer;
-use crate::datapath::cut::gc::FlowGc;
 use crate::datapath::worker::ListenSocketKey;
+use crate::reconcile::flow_gc::FlowGc;
 use crate::sys::{self, MAX_DESCRIPTORS};
 
 /// Description of the sockets, sent before the descriptors.

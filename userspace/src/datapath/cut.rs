@@ -7,7 +7,6 @@
 
 mod attempt;
 pub(crate) mod eligibility;
-pub mod gc;
 mod handoff;
 mod late;
 mod ports;
@@ -18,6 +17,7 @@ use std::cell::{Cell, RefCell};
 use std::net::SocketAddr;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::time::Duration;
 
 use signalbox_common::cut::flow::{Handshake, ineligible};
 use signalbox_common::net::Tuple;
@@ -37,6 +37,9 @@ use crate::kernel::Cut;
 use crate::kernel::address::to_words;
 use crate::kernel::cut::free_entry::FreeEntrySearch;
 use crate::state::outcome::Ineligible;
+
+/// Age at which an entry that never became a flow is freed: its process has ended.
+pub const UNFINISHED_TTL: Duration = Duration::from_secs(180);
 
 /// Number of entries that one connection checks when its worker has none left: this takes some microseconds.
 const MAX_ENTRIES_SEARCHED: u32 = 256;

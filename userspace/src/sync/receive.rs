@@ -169,7 +169,7 @@ where
 /// Waits until connections of services can be entered, for a limited time: rejected ones are sent again.
 async fn wait_for_services(node: &Node) {
     let end = Instant::now() + SERVICES_TIMEOUT;
-    while node.shared.sync.services.is_wanted() && !node.services.is_ready() && Instant::now() < end {
+    while node.shared.sync.services.is_wanted() && !node.services.takes_replicas() && Instant::now() < end {
         sleep(SERVICES_INTERVAL).await;
     }
 }

@@ -18,27 +18,6 @@ const FIRST_SWEEP_TIMEOUT: Duration = Duration::from_secs(5);
 /// Maximum number of connections looked up at once.
 const MAX_LOOKUPS: usize = 256;
 
-/// Table of services' connections, for replication.
-pub trait ServiceTable: Send + Sync {
-    /// Starts looking for this node's connections immediately, and often.
-    fn begin(&self);
-
-    /// Whether connections can be entered: the services are in the kernel.
-    fn is_ready(&self) -> bool;
-
-    /// Maximum number of other nodes' connections in the table.
-    fn max_replicas(&self) -> u32;
-
-    /// Enters or updates a connection that another node carries.
-    fn enter(&self, record: &ServiceRecord) -> Result<(), Rejection>;
-
-    /// Removes a connection that has ended on another node, by the key of its client's direction.
-    fn end(&self, key: &Key);
-
-    /// Removes the connections of these groups, except the known ones.
-    fn end_others(&self, groups: &[String], known: &ServiceKeys);
-}
-
 /// Connections reported by other nodes, by node.
 #[derive(Default)]
 pub(super) struct ServiceReplicas(HashMap<String, ServiceKeys>);
@@ -56,7 +35,7 @@ impl ServiceReplicas {
         let entered = if !is_known && count >= most {
             Err(Rejection::NoRoom)
         } else {
-            node.services.enter(record)
+            node.services.enter_replica(record)
         };
         if is_known {
             self.forget(node, &key);
@@ -76,7 +55,7 @@ impl ServiceReplicas {
         if is_own(node, key) {
             return;
         }
-        node.services.end(key);
+        node.services.end_replica(key);
         self.forget(node, key);
     }
 
@@ -85,7 +64,7 @@ impl ServiceReplicas {
         let owned = node.shared.ha.owned();
         let mut groups = groups.to_vec();
         groups.retain(|group| !owned.contains(group));
-        node.services.end_others(&groups, seen);
+        node.services.end_other_replicas(&groups, seen);
         // The peer has all connections of its groups, so reports by other nodes about them are dropped.
         self.retain(node, |name, key| {
             let is_theirs = group_of(node, key).is_some_and(|group| groups.contains(&group));

@@ -6,17 +6,14 @@ use super::modules::Modules;
 /// Modules of `userspace/src` from the lowest to the highest, each with its description.
 const RANKS: [(&str, &str); 8] = [
     ("state", "counters and snapshots that all threads share"),
+    ("datapath", "workers: accept, peek, choose, dial, carry; tier cut"),
     (
-        "datapath",
-        "workers: accept, peek, choose, dial, carry; tier cut and its flow GC",
+        "reconcile",
+        "threads that make the kernel's maps match the snapshot: layer-4 services, the shield, the kernel peek, flow GC",
     ),
     (
         "sync",
         "replication of cut flows to the other nodes that share virtual addresses",
-    ),
-    (
-        "l4",
-        "layer-4 services and the shield: makes the kernel's maps match the snapshot",
     ),
     (
         "control",

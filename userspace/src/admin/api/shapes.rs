@@ -16,7 +16,7 @@ use tower::ServiceExt as _;
 
 use crate::control::routing::CurrentSource;
 use crate::control::{Control, Facts};
-use crate::l4::Services;
+use crate::reconcile::l4::Services;
 use crate::state::sync::PeerState;
 use crate::state::{ClusterState, HostState, ListenerState, RouteState, Shared, Snapshot};
 

@@ -11,7 +11,7 @@ use signalbox_common::cut::late::{LateCut, SocketNumbers};
 use tokio::net::TcpStream;
 
 use super::Cutter;
-use super::gc::UNFINISHED_TTL;
+use super::UNFINISHED_TTL;
 use super::ports::PortPool;
 use crate::kernel::cut::late::ClientWindow;
 use crate::kernel::cut::table::{duration_between, tick, ticks_of};

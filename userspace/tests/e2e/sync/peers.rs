@@ -15,7 +15,7 @@ use crate::lab::namespace::connect_here;
 use crate::lab::tiers::ping;
 use crate::lab::{SOON, eventually};
 
-/// Time for which a node that has got addresses takes over reported flows of them (datapath/cut/gc/replicas.rs).
+/// Time for which a node that has got addresses takes over reported flows of them (reconcile/flow_gc/replicas.rs).
 const TAKE_OVER_TIMEOUT: Duration = Duration::from_secs(10);
 
 #[test]

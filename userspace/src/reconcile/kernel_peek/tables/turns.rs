@@ -9,7 +9,7 @@ use signalbox_core::routing::balance::HostTurns;
 use signalbox_core::routing::obstacle::PeekObstacle;
 
 use super::key_of;
-use crate::datapath::kernel_peek::PeekReason;
+use crate::reconcile::kernel_peek::PeekReason;
 use crate::state::Snapshot;
 
 /// Turns of a route among clusters of the model. The first is not that of ticket 0.

@@ -7,9 +7,10 @@ use std::time::Instant;
 
 use signalbox_core::routing::obstacle::PeekObstacle;
 
-use super::{Closed, FOLLOW_TIMEOUT, KernelPeek, PASS_INTERVAL, START_TIMEOUT, filter, paths};
+use super::{FOLLOW_TIMEOUT, KernelPeek, PASS_INTERVAL, START_TIMEOUT, filter, paths};
 use crate::kernel::error::KernelError;
 use crate::kernel::interfaces::Interface;
+use crate::reconcile::wakeups::CloseOnDrop;
 use crate::sys::{error_chain, set_nice};
 
 /// Whether the kernel has accepted the program. Unset: it is checking the program.
@@ -45,7 +46,9 @@ impl KernelPeek {
         let follow = move || {
             let Some(this) = this.upgrade() else { return };
             match this.verdict.obstacle() {
-                None => this.wakeups.wake(FOLLOW_TIMEOUT),
+                None => {
+                    this.wakeups.wake_and_wait(FOLLOW_TIMEOUT);
+                }
                 Some(PeekObstacle::Loading) => {}
                 Some(why) => paths::show_without_program(&this.shared, why),
             }
@@ -69,8 +72,8 @@ impl KernelPeek {
         }
         let this = Arc::clone(self);
         std::thread::Builder::new().name("kernel-peek".into()).spawn(move || {
-            // Closed even on a panic: configuration changes wait for this thread.
-            let _closed = Closed(&this.wakeups);
+            // Configuration changes wait for this thread.
+            let _closed = CloseOnDrop(&this.wakeups);
             let _ = this.verdict.0.set(true);
             this.keep_tables();
         })?;

@@ -19,19 +19,21 @@ use crate::kernel::cut::table::tick;
 use crate::kernel::l4::L4Kernel as Kernel;
 use crate::state::service_flows::ServiceKeys;
 use crate::state::sync::Rejection;
-use crate::sync::ServiceTable;
 
-impl ServiceTable for Services {
-    fn begin(&self) {
+impl Services {
+    /// Starts looking for this node's connections immediately, and often.
+    pub fn begin_replication(&self) {
         self.shared.sync.services.want();
         self.sweeper.sweep_now();
     }
 
-    fn is_ready(&self) -> bool {
+    /// Whether connections can be entered: the services are in the kernel.
+    pub fn takes_replicas(&self) -> bool {
         !self.shared.snapshot.load().model.has_services() || self.services_problem().is_none()
     }
 
-    fn max_replicas(&self) -> u32 {
+    /// Maximum number of other nodes' connections in the table.
+    pub fn max_replicas(&self) -> u32 {
         self.view
             .load()
             .kernel
@@ -39,7 +41,8 @@ impl ServiceTable for Services {
             .map_or(0, |kernel| kernel.max_flows() / 2)
     }
 
-    fn enter(&self, record: &ServiceRecord) -> Result<(), Rejection> {
+    /// Enters or updates a connection that another node carries.
+    pub fn enter_replica(&self, record: &ServiceRecord) -> Result<(), Rejection> {
         let picture = self.view.load();
         let Some(kernel) = &picture.kernel else {
             return Err(Rejection::OtherService);
@@ -74,7 +77,8 @@ impl ServiceTable for Services {
         })
     }
 
-    fn end(&self, key: &Key) {
+    /// Removes a connection that has ended on another node, by the key of its client's direction.
+    pub fn end_replica(&self, key: &Key) {
         let picture = self.view.load();
         let Some(kernel) = &picture.kernel else { return };
         let floating = &self.shared.snapshot.load().floating;
@@ -85,7 +89,8 @@ impl ServiceTable for Services {
         }
     }
 
-    fn end_others(&self, groups: &[String], known: &ServiceKeys) {
+    /// Removes the connections of these groups, except the known ones.
+    pub fn end_other_replicas(&self, groups: &[String], known: &ServiceKeys) {
         let picture = self.view.load();
         let Some(kernel) = &picture.kernel else { return };
         let snapshot = self.shared.snapshot.load();

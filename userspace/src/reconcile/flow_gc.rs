@@ -11,7 +11,7 @@ mod replicas;
 
 use std::collections::HashMap;
 use std::ops::RangeInclusive;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed};
+use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
@@ -20,14 +20,15 @@ use parking_lot::Mutex;
 use signalbox_common::cut::flow::{CutFlow, HANDED_OFF, IS_PEEKED, state};
 use signalbox_core::routing::rotation::{Subject, covers};
 
-use crate::datapath::cut::program_ports;
 use crate::datapath::cut::registry::Registry;
-use crate::datapath::kernel_peek::KernelPeek;
+use crate::datapath::cut::{UNFINISHED_TTL, program_ports};
 use crate::datapath::report::Reports;
 use crate::datapath::worker::WorkerHandle;
 use crate::kernel::Cut;
 use crate::kernel::cut::EndedRing;
 use crate::kernel::cut::table::{duration_between, tick};
+use crate::reconcile::kernel_peek::KernelPeek;
+use crate::reconcile::wakeups::Wakeups;
 use crate::state::Shared;
 use crate::state::ha::OwnedGroups;
 use crate::state::outcome::FlowEnd;
@@ -54,9 +55,6 @@ const MIN_BUSY_PASS: usize = 16;
 /// Interval of sweeps over all flows.
 const SWEEP_INTERVAL: Duration = Duration::from_secs(2);
 
-/// Age at which an entry that never became a flow is freed: its process has ended.
-pub(super) const UNFINISHED_TTL: Duration = Duration::from_secs(180);
-
 pub struct FlowGc {
     cut: Arc<Cut>,
     registry: Arc<Registry>,
@@ -69,7 +67,7 @@ pub struct FlowGc {
     pass_lock: Mutex<()>,
     /// Leg B of flows that a process of another version still has. Their source ports are reserved.
     reserved: Mutex<Vec<PlacedPort>>,
-    retired: AtomicBool,
+    wakeups: Wakeups,
     /// Tick until which shadows of this node's addresses are taken over.
     takes_over_until: AtomicU32,
     /// Groups of virtual addresses whose shadows have been taken over.
@@ -107,7 +105,7 @@ impl FlowGc {
             kernel_peek: OnceLock::new(),
             pass_lock: Mutex::default(),
             reserved: Mutex::default(),
-            retired: AtomicBool::new(false),
+            wakeups: Wakeups::default(),
             takes_over_until: AtomicU32::new(tick()),
             taken_over: ArcSwap::default(),
             program_ports: ArcSwap::from_pointee(program_ports()),
@@ -145,16 +143,18 @@ impl FlowGc {
                 closing: HashMap::new(),
                 owned: None,
             };
-            let mut followed = Instant::now();
-            while let Some(looked_at) = flow_gc.pass(&mut gc) {
+            let (mut followed, mut pause) = (Instant::now(), Duration::ZERO);
+            while flow_gc.wakeups.next(0, pause).is_some()
+                && let Some(looked_at) = flow_gc.pass(&mut gc)
+            {
                 if followed.elapsed() > SWEEP_INTERVAL {
                     followed = Instant::now();
                     flow_gc.follow_interfaces();
                 }
-                std::thread::sleep(match looked_at {
+                pause = match looked_at {
                     MIN_BUSY_PASS.. => BUSY_PASS_INTERVAL.min(flow_gc.pass_interval()),
                     _ => flow_gc.pass_interval(),
-                });
+                };
             }
         })?;
         Ok(())
@@ -183,14 +183,14 @@ impl FlowGc {
 
     /// Stops the flow GC because another process runs one from now on. Returns when no pass is in progress.
     pub fn retire(&self) {
-        self.retired.store(true, Relaxed);
+        self.wakeups.close();
         drop(self.pass_lock.lock());
     }
 
     /// Returns whether another process manages the table.
     #[must_use]
     pub fn is_retired(&self) -> bool {
-        self.retired.load(Relaxed)
+        self.wakeups.is_closed()
     }
 
     /// Stops managing the table because the process ends. Cut flows continue. If there are none, all pins are removed.
@@ -213,7 +213,7 @@ impl FlowGc {
     /// Closes the cut flows that match the subjects.
     pub fn close(&self, subjects: &[Subject]) {
         let _pass = self.pass_lock.lock();
-        if self.retired.load(Relaxed) {
+        if self.is_retired() {
             return;
         }
         for index in 0..self.cut.table.len() {
@@ -252,7 +252,7 @@ impl FlowGc {
     /// `None` once another process runs the flow GC.
     fn pass(&self, gc: &mut GcState) -> Option<usize> {
         let _pass = self.pass_lock.lock();
-        if self.retired.load(Relaxed) {
+        if self.is_retired() {
             return None;
         }
         self.cut.pins.retry_lock();
@@ -293,7 +293,7 @@ impl FlowGc {
     /// the table: pins removed then must not be created again.
     pub fn follow_interfaces(&self) {
         let _pass = self.pass_lock.lock();
-        if self.retired.load(Relaxed) {
+        if self.is_retired() {
             return;
         }
         self.program_ports.store(Arc::new(program_ports()));

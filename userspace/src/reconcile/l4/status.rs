@@ -1,12 +1,13 @@
 //! Reports whether the configured shield and services are active.
 
+use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
 use signalbox_common::parts;
 
 use super::guards::policies;
 use super::host_numbers::service_id;
-use super::{ReconcileRequests, Services, ServicesView};
+use super::{Services, ServicesView};
 
 impl Services {
     /// Returns why the configured shield is not active; `None` if it is, or if none is configured.
@@ -46,14 +47,9 @@ impl Services {
     /// Waits until maps and hooks match the current snapshot, or until that has failed. False if neither happens within
     /// `limit`.
     pub fn wait_until_settled(&self, limit: Duration) -> bool {
-        let mut told = self.requests.lock();
-        told.changed = true;
-        told.settle_requested += 1;
-        let mine = told.settle_requested;
-        self.wake.notify_one();
-        let is_pending = |told: &mut ReconcileRequests| told.settle_done < mine && !told.is_ending;
-        self.settled.wait_while_for(&mut told, is_pending, limit);
-        told.settle_done >= mine
+        self.has_changed.store(true, Relaxed);
+        self.looks_now.store(true, Relaxed);
+        self.wakeups.wake_and_wait(limit)
     }
 }
 

@@ -235,7 +235,7 @@ impl Services {
     pub(super) fn take_samples(&self) {
         loop {
             std::thread::sleep(SAMPLE_INTERVAL);
-            if self.requests.lock().is_ending {
+            if self.wakeups.is_closed() {
                 return;
             }
             let picture = self.view.load_full();

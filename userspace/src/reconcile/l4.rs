@@ -27,18 +27,20 @@ mod sweeper;
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
-use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use arc_swap::ArcSwap;
-use parking_lot::{Condvar, Mutex};
+use parking_lot::Mutex;
 use signalbox_api::services::HookView;
 use signalbox_api::shield::GuardKind;
 use signalbox_common::{Reason, parts};
 use signalbox_core::routing::rotation::Subject;
 
+use crate::kernel::l4::L4Kernel as Kernel;
 use crate::kernel::l4::hooks::AttachedHook;
+use crate::reconcile::wakeups::{CloseOnDrop, Wakeups};
 use crate::state::shield::{DeniedSources, ShieldCover};
 use crate::state::{Shared, Snapshot};
 
@@ -47,7 +49,6 @@ use guard_view::GuardsView;
 use next_hops::SourceSettings;
 use ownership::{OwnedSince, Ownership};
 use reconciler::{Reconciler, parts_needed};
-use services_error::ServicesError;
 use services_view::ServicesView;
 use sweep::ServiceHostPair;
 use sweeper::Sweeper;
@@ -58,10 +59,15 @@ const REFRESH_INTERVAL: Duration = Duration::from_millis(500);
 /// Layer-4 services of a running signalbox.
 pub struct Services {
     shared: Arc<Shared>,
-    requests: Mutex<ReconcileRequests>,
-    wake: Condvar,
-    /// Signalled when the maps and hooks are up to date.
-    settled: Condvar,
+    wakeups: Wakeups,
+    /// Whether there is a new snapshot.
+    has_changed: AtomicBool,
+    /// Whether routes, neighbours and interfaces must be checked now.
+    looks_now: AtomicBool,
+    /// Whether another process may have replaced our programs with its own.
+    reattaches: AtomicBool,
+    /// Whether the thread removes all services when it ends.
+    withdraws: AtomicBool,
     view: ArcSwap<ServicesView>,
     sweeper: Arc<Sweeper>,
     /// Samples of packets that the shield has dropped.
@@ -69,18 +75,9 @@ pub struct Services {
     threads: Mutex<Vec<JoinHandle<()>>>,
 }
 
-/// Requests to the thread.
-#[derive(Default)]
-struct ReconcileRequests {
-    changed: bool,
-    /// Number of requests to answer when all is up to date. `answered` is the last one fulfilled.
-    settle_requested: u64,
-    settle_done: u64,
-    /// True if another process may have replaced our programs with its own.
-    reattach: bool,
-    is_ending: bool,
-    /// True if the thread removes all services when it ends.
-    withdraw: bool,
+/// Whether the kernel has accepted some part that the configuration needs.
+fn carries_any(kernel: &Kernel, snapshot: &Snapshot) -> bool {
+    parts_needed(&snapshot.model) & !kernel.missing != 0
 }
 
 impl Services {
@@ -88,9 +85,11 @@ impl Services {
     pub fn start(shared: Arc<Shared>, take_over: bool) -> std::io::Result<Arc<Self>> {
         let services = Arc::new(Self {
             shared,
-            requests: Mutex::default(),
-            wake: Condvar::new(),
-            settled: Condvar::new(),
+            wakeups: Wakeups::default(),
+            has_changed: AtomicBool::new(false),
+            looks_now: AtomicBool::new(false),
+            reattaches: AtomicBool::new(false),
+            withdraws: AtomicBool::new(false),
             view: ArcSwap::default(),
             sweeper: Arc::default(),
             drops: Drops::default(),
@@ -114,67 +113,49 @@ impl Services {
 
     /// Attaches our programs again, because a failed successor may have attached its own.
     pub fn reattach(&self) {
-        {
-            let mut told = self.requests.lock();
-            told.reattach = true;
-            told.settle_requested += 1;
-        }
-        self.wake.notify_one();
+        self.reattaches.store(true, Relaxed);
+        self.looks_now.store(true, Relaxed);
+        self.wakeups.wake();
     }
 
     /// Makes the thread check interfaces, routes and neighbours. Waits until it has, has ended, or `limit` is over.
     pub fn look_now(&self, limit: Duration) {
-        let mut told = self.requests.lock();
-        told.settle_requested += 1;
-        let number = told.settle_requested;
-        self.wake.notify_one();
-        let is_pending = |told: &mut ReconcileRequests| told.settle_done < number && !told.is_ending;
-        self.settled.wait_while_for(&mut told, is_pending, limit);
+        self.looks_now.store(true, Relaxed);
+        self.wakeups.wake_and_wait(limit);
     }
 
     /// Wakes the thread for a new snapshot.
     pub fn changed(&self) {
-        self.requests.lock().changed = true;
-        self.wake.notify_one();
+        self.has_changed.store(true, Relaxed);
+        self.wakeups.wake();
     }
 
     fn run(&self, take_over: bool) {
+        let _closed = CloseOnDrop(&self.wakeups);
         let mut work = Reconciler {
             take_over,
             ..Reconciler::default()
         };
         let mut looked = None::<Instant>;
-        loop {
-            let (changed, asked) = {
-                let mut told = self.requests.lock();
-                let waits = |told: &mut ReconcileRequests| {
-                    !told.changed && !told.is_ending && told.settle_requested == told.settle_done
-                };
-                self.wake.wait_while_for(&mut told, waits, REFRESH_INTERVAL);
-                if told.is_ending {
-                    if told.withdraw {
-                        work.withdraw();
-                    }
-                    return;
-                }
-                if std::mem::take(&mut told.reattach)
-                    && let Some(kernel) = &work.kernel
-                {
-                    kernel.hooks().forget_attached();
-                }
-                let asked = (told.settle_requested != told.settle_done).then_some(told.settle_requested);
-                (std::mem::take(&mut told.changed), asked)
-            };
-            work.is_applied &= !changed;
-            let look = asked.is_some() || looked.is_none_or(|then| then.elapsed() >= REFRESH_INTERVAL);
-            self.reconcile(&mut work, look);
-            if let Some(asked) = asked {
-                self.requests.lock().settle_done = asked;
-                self.settled.notify_all();
+        let mut handled = 0;
+        // The first pass waits for the first snapshot: an empty one would withdraw the services of an earlier process.
+        while let Some(woken) = self.wakeups.next(handled, REFRESH_INTERVAL) {
+            if self.reattaches.swap(false, Relaxed)
+                && let Some(kernel) = &work.kernel
+            {
+                kernel.hooks().forget_attached();
             }
+            work.is_applied &= !self.has_changed.swap(false, Relaxed);
+            let is_due = looked.is_none_or(|then| then.elapsed() >= REFRESH_INTERVAL);
+            let look = self.looks_now.swap(false, Relaxed) || is_due;
+            self.reconcile(&mut work, look);
             if look {
                 looked = Some(Instant::now());
             }
+            handled = woken;
+        }
+        if self.withdraws.load(Relaxed) {
+            work.withdraw();
         }
     }
 
@@ -203,110 +184,41 @@ impl Services {
 
     /// Brings the programs' maps up to date, and the interfaces that they are attached to.
     fn reconcile_programs(&self, work: &mut Reconciler, snapshot: &Arc<Snapshot>, look: bool) {
-        let layer4 = &snapshot.model.layer4;
         let sources = SourceSettings {
-            layer4,
+            layer4: &snapshot.model.layer4,
             floating: &snapshot.floating,
             node: self.shared.node,
         };
-        if work.kernel.is_none() && !work.load(snapshot) {
-            let troubles: Vec<String> = work.error.iter().cloned().collect();
-            self.publish_cover(snapshot, &[], false, !troubles.is_empty());
-            self.view.store(Arc::new(ServicesView {
-                load_error: troubles.first().cloned(),
-                problems: troubles,
-                ..ServicesView::default()
-            }));
+        let Some(mut kernel) = self.loaded_programs(work, snapshot) else {
             return;
-        }
-        let Some(kernel) = work.kernel.clone() else { return };
-        let needed = parts_needed(&snapshot.model);
-        let carries_nothing = needed & !kernel.missing == 0;
-        if carries_nothing && work.load_programs(snapshot, true) {
-            // The loaded programs have only the part that an earlier configuration needed.
-            return self.reconcile_programs(work, snapshot, look);
-        }
-        if !kernel.pins.is_locked() {
-            kernel.pins.retry_lock();
+        };
+        let mut written = work.write_maps(&kernel, snapshot, sources, self.shared.seed, look);
+        if written.is_too_small
+            && work.reload_larger(snapshot)
+            && let Some(larger) = work.kernel.clone()
+        {
+            kernel = larger;
+            written = work.write_maps(&kernel, snapshot, sources, self.shared.seed, look);
         }
         let counts = self.sweeper.counts();
-        let macs = if look { work.macs.refresh(&kernel) } else { Ok(()) };
-        let mut done = Ok(());
-        let mut numbered = Ok(None);
-        if !work.is_applied {
-            // The programs' settings (ports and addresses of mode nat) come before the tables.
-            let configured = work.next_hops.write_config(&kernel, sources);
-            numbered = configured.and_then(|()| work.tables.number_hosts(&snapshot.model));
-        }
-        // Next hops come before the tables that lead to them, even if the tables have an error.
-        let refreshed = work.next_hops.refresh(&kernel, &mut work.tables, sources, look);
-        if !work.is_applied {
-            done = numbered.and_then(|trouble| work.tables.apply(&kernel, snapshot, trouble));
-            work.services_error = done.as_ref().err().map(|error| crate::sys::error_chain(error));
-            // An error of services must not leave any target unguarded.
-            let guarded = work.guards.apply(&kernel, snapshot, self.shared.seed);
-            if matches!(guarded, Ok(false)) && work.reload_larger(snapshot) {
-                return self.reconcile_programs(work, snapshot, look);
-            }
-            work.shield_is_up |= matches!(guarded, Ok(true));
-            work.shield_error = match &guarded {
-                Ok(true) => None,
-                Ok(false) => Some(ServicesError::NoRoom.to_string()),
-                Err(error) => Some(crate::sys::error_chain(error)),
-            };
-            let guarded = guarded.and_then(|has_room| if has_room { Ok(()) } else { Err(ServicesError::NoRoom) });
-            done = done.and(guarded);
-            (work.service_hosts, work.drain_timeouts) = work.tables.service_hosts(snapshot);
-            work.is_applied = done.is_ok();
-        }
-        done = done.and(refreshed);
         if look {
             work.guards.recheck_local(&kernel);
             // Only with filled maps: programs with empty maps must not replace others.
             if work.shield_is_up {
-                kernel.attach(layer4.hook, !self.shared.is_being_replaced.load(Relaxed));
+                kernel.attach(sources.layer4.hook, !self.shared.is_being_replaced.load(Relaxed));
             }
             work.tables.forget_hosts(&kernel, &counts);
         }
         let hooks = kernel.hooks();
-        let (on, refused) = (hooks.attached(), hooks.refused());
+        let (attached, refused) = (hooks.attached(), hooks.refused());
         drop(hooks);
         let has_gap = work.shield_error.is_some() || !refused.is_empty() || kernel.missing & parts::SHIELD != 0;
-        self.publish_cover(snapshot, &on, work.is_applied, has_gap);
+        self.publish_cover(snapshot, &attached, work.is_applied, has_gap);
         let closing = work.expired(snapshot, &counts);
         let limited = guard_view::limited_guards(&work.guards, &work.tables, snapshot);
         self.sweeper.set_request(&kernel, closing, limited);
-        let writing = |source| ServicesError::Map {
-            what: "this machine's Ethernet addresses",
-            source,
-        };
-        let error = done.and_then(|()| macs.map_err(writing)).err();
-        let mut error = error.map(|error| crate::sys::error_chain(&error));
-        if carries_nothing {
-            // The reason why the other part could not be loaded stays as the error.
-            error = error.or_else(|| work.error.clone());
-        }
-        if error != work.error {
-            match &error {
-                Some(error) => tracing::error!(error, "Layer-4 services or the shield are not active as configured."),
-                None => tracing::info!("Layer-4 services and the shield are active as configured."),
-            }
-            work.error = error;
-        }
-        let troubles = work
-            .error
-            .iter()
-            .cloned()
-            .chain(work.next_hops.errors())
-            .chain(refused.clone());
-        let troubles = troubles.chain(work.guards.file_errors());
-        let full = "direct return has half of the flow table, and gets no more: other flows of it are forwarded by hash \
-                    (layer4.flows)";
-        let troubles = troubles.chain(counts.is_dsr_full.then(|| full.to_owned()));
-        let now = Instant::now();
-        work.port_shortage.update(kernel.exit_count(Reason::L4NoPort), now);
-        let troubles = troubles.chain(work.port_shortage.problem(now));
-        let troubles = troubles.chain(own_ports::problem(&snapshot.model));
+        work.note_error(written.result.err().as_ref(), !carries_any(&kernel, snapshot));
+        let problems = work.problems(&kernel, snapshot, &refused, counts.is_dsr_full);
         let shares =
             |service: &signalbox_core::model::Service| (service.name.clone(), work.tables.shares(snapshot, service));
         self.view.store(Arc::new(ServicesView {
@@ -318,14 +230,37 @@ impl Services {
             shares: snapshot.model.services.iter().map(shares).collect(),
             reachable: work.tables.reachable(),
             service_hosts: work.service_hosts.clone(),
-            hooks: on,
+            hooks: attached,
             unattached: refused,
             shield_error: work.shield_error.clone(),
             services_error: work.services_error.clone(),
             load_error: None,
-            problems: troubles.collect(),
+            problems,
             guards: GuardsView::new(&work.guards, &snapshot.model),
         }));
+    }
+
+    /// Returns the loaded programs, and loads them first if need be. `None`, shown with the reason: there are none.
+    fn loaded_programs(&self, work: &mut Reconciler, snapshot: &Snapshot) -> Option<Arc<Kernel>> {
+        if work.kernel.is_none() && !work.load(snapshot) {
+            self.publish_cover(snapshot, &[], false, work.error.is_some());
+            self.view.store(Arc::new(ServicesView {
+                load_error: work.error.clone(),
+                problems: work.error.iter().cloned().collect(),
+                ..ServicesView::default()
+            }));
+            return None;
+        }
+        let loaded = work.kernel.clone()?;
+        if !carries_any(&loaded, snapshot) {
+            // The loaded programs have only the part that an earlier configuration needed.
+            work.load_programs(snapshot, true);
+        }
+        let kernel = work.kernel.clone()?;
+        if !kernel.pins.is_locked() {
+            kernel.pins.retry_lock();
+        }
+        Some(kernel)
     }
 
     /// Publishes where and for which listeners the shield is active: elsewhere the kernel peek begins no connection.
@@ -376,13 +311,8 @@ impl Services {
     }
 
     fn end(&self, withdraw: bool) {
-        {
-            let mut told = self.requests.lock();
-            told.withdraw = withdraw && !told.is_ending;
-            told.is_ending = true;
-        }
-        self.wake.notify_one();
-        self.settled.notify_all();
+        self.withdraws.store(withdraw, Relaxed);
+        self.wakeups.close();
         self.sweeper.end();
         let threads = std::mem::take(&mut *self.threads.lock());
         for thread in threads {

@@ -4,16 +4,18 @@ use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use signalbox_common::parts;
+use signalbox_common::{Reason, parts};
 use signalbox_core::model::services::Hook;
 
 use super::apply::Tables;
 use super::guards::{self, Guards};
 use super::macs::Macs;
-use super::next_hops::NextHops;
-use super::own_ports::PortShortage;
+use super::next_hops::{NextHops, SourceSettings};
+use super::own_ports::{self, PortShortage};
+use super::services_error::ServicesError;
 use super::sweep::{FlowCounts, ServiceHostPair};
 use crate::kernel::l4::{L4Kernel as Kernel, MapSizes};
+use crate::state::Snapshot;
 
 /// Interval of attempts to load programs that were refused.
 const RELOAD_INTERVAL: Duration = Duration::from_secs(5);
@@ -50,10 +52,17 @@ pub(super) struct Reconciler {
     pub(super) out_since: HashMap<ServiceHostPair, Instant>,
 }
 
+/// Outcome of a pass that writes the maps.
+pub(super) struct WrittenMaps {
+    pub(super) result: Result<(), ServicesError>,
+    /// True if the shield's maps have no room for the snapshot.
+    pub(super) is_too_small: bool,
+}
+
 impl Reconciler {
     /// Loads the programs if there are services, or if an earlier process has left some. Returns whether they are
     /// loaded.
-    pub(super) fn load(&mut self, snapshot: &crate::state::Snapshot) -> bool {
+    pub(super) fn load(&mut self, snapshot: &Snapshot) -> bool {
         let is_shielded = guards::policies(&snapshot.model).next().is_some();
         if !snapshot.model.has_services() && !is_shielded && !crate::kernel::l4::is_pinned() {
             return false;
@@ -63,7 +72,7 @@ impl Reconciler {
 
     /// Replaces the programs with new ones that have larger maps. On failure the old ones stay. Returns whether they
     /// were replaced.
-    pub(super) fn reload_larger(&mut self, snapshot: &crate::state::Snapshot) -> bool {
+    pub(super) fn reload_larger(&mut self, snapshot: &Snapshot) -> bool {
         let made = self.load_programs(snapshot, true);
         if made {
             tracing::info!("The shield's maps were too small for the prefixes or sources: larger ones are created.");
@@ -71,7 +80,7 @@ impl Reconciler {
         made
     }
 
-    pub(super) fn load_programs(&mut self, snapshot: &crate::state::Snapshot, take_over: bool) -> bool {
+    pub(super) fn load_programs(&mut self, snapshot: &Snapshot, take_over: bool) -> bool {
         let hook = snapshot.model.layer4.hook;
         let is_shielded = guards::policies(&snapshot.model).next().is_some();
         let needed = parts_needed(&snapshot.model);
@@ -120,6 +129,87 @@ impl Reconciler {
         }
     }
 
+    /// Writes the snapshot into the maps, if it is not there yet, and next hops as they are now.
+    pub(super) fn write_maps(
+        &mut self,
+        kernel: &Kernel,
+        snapshot: &Snapshot,
+        sources: SourceSettings<'_>,
+        seed: u64,
+        look: bool,
+    ) -> WrittenMaps {
+        let macs = if look { self.macs.refresh(kernel) } else { Ok(()) };
+        let mut numbered = Ok(None);
+        if !self.is_applied {
+            // The programs' settings (ports and addresses of mode nat) come before the tables.
+            let configured = self.next_hops.write_config(kernel, sources);
+            numbered = configured.and_then(|()| self.tables.number_hosts(&snapshot.model));
+        }
+        // Next hops come before the tables that lead to them, even if the tables have an error.
+        let refreshed = self.next_hops.refresh(kernel, &mut self.tables, sources, look);
+        let (mut result, mut is_too_small) = (Ok(()), false);
+        if !self.is_applied {
+            result = numbered.and_then(|problem| self.tables.apply(kernel, snapshot, problem));
+            self.services_error = result.as_ref().err().map(|error| crate::sys::error_chain(error));
+            // An error of services must not leave any target unguarded.
+            let guarded = self.guards.apply(kernel, snapshot, seed);
+            is_too_small = matches!(guarded, Ok(false));
+            let guarded = guarded.and_then(|has_room| if has_room { Ok(()) } else { Err(ServicesError::NoRoom) });
+            self.shield_is_up |= guarded.is_ok();
+            self.shield_error = guarded.as_ref().err().map(|error| crate::sys::error_chain(error));
+            result = result.and(guarded);
+            (self.service_hosts, self.drain_timeouts) = self.tables.service_hosts(snapshot);
+            self.is_applied = result.is_ok();
+        }
+        let macs = macs.map_err(|source| ServicesError::Map {
+            what: "this machine's Ethernet addresses",
+            source,
+        });
+        WrittenMaps {
+            result: result.and(refreshed).and(macs),
+            is_too_small,
+        }
+    }
+
+    /// Notes and logs the error of a pass. With `lacks_parts` the reason why a part could not be loaded stays.
+    pub(super) fn note_error(&mut self, error: Option<&ServicesError>, lacks_parts: bool) {
+        let error = error.map(|error| crate::sys::error_chain(error));
+        let error = if lacks_parts {
+            error.or_else(|| self.error.clone())
+        } else {
+            error
+        };
+        if error != self.error {
+            match &error {
+                Some(error) => tracing::error!(error, "Layer-4 services or the shield are not active as configured."),
+                None => tracing::info!("Layer-4 services and the shield are active as configured."),
+            }
+            self.error = error;
+        }
+    }
+
+    /// Returns everything that an operator should know about.
+    pub(super) fn problems(
+        &mut self,
+        kernel: &Kernel,
+        snapshot: &Snapshot,
+        refused: &[String],
+        is_dsr_full: bool,
+    ) -> Vec<String> {
+        const FULL: &str = "direct return has half of the flow table, and gets no more: other flows of it are \
+                            forwarded by hash (layer4.flows)";
+        let now = Instant::now();
+        self.port_shortage.update(kernel.exit_count(Reason::L4NoPort), now);
+        let mut problems: Vec<String> = self.error.iter().cloned().collect();
+        problems.extend(self.next_hops.errors());
+        problems.extend_from_slice(refused);
+        problems.extend(self.guards.file_errors());
+        problems.extend(is_dsr_full.then(|| FULL.to_owned()));
+        problems.extend(self.port_shortage.problem(now));
+        problems.extend(own_ports::problem(&snapshot.model));
+        problems
+    }
+
     pub(super) fn withdraw(&mut self) {
         if let Some(kernel) = &self.kernel
             && let Err(error) = self.tables.withdraw(kernel)
@@ -133,11 +223,7 @@ impl Reconciler {
 
     /// Returns services and hosts whose flows are to be closed: those of hosts that have been unhealthy, or no longer
     /// configured, for long enough. Flows of hosts out of rotation are left to the rotation's job.
-    pub(super) fn expired(
-        &mut self,
-        snapshot: &crate::state::Snapshot,
-        counts: &FlowCounts,
-    ) -> HashSet<ServiceHostPair> {
+    pub(super) fn expired(&mut self, snapshot: &Snapshot, counts: &FlowCounts) -> HashSet<ServiceHostPair> {
         let longest = snapshot.model.clusters.iter().filter_map(|cluster| cluster.drain).max();
         let longest = longest.unwrap_or_default().max(snapshot.model.timeouts.drain);
         let known = &self.service_hosts;

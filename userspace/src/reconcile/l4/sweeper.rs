@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use arc_swap::ArcSwap;
-use parking_lot::{Condvar, Mutex};
+use parking_lot::Mutex;
 use signalbox_core::availability::sync::ServiceRecord;
 
 use super::client_hops;
@@ -15,6 +15,7 @@ use super::sweep::{self, FlowCounts, ServiceHostPair, ticks};
 use crate::kernel::address::from_words;
 use crate::kernel::cut::table::tick;
 use crate::kernel::l4::L4Kernel as Kernel;
+use crate::reconcile::wakeups::Wakeups;
 use crate::state::Shared;
 
 /// Interval of sweeps. A sweep may use only a part of the time.
@@ -29,7 +30,7 @@ const TELL_AGAIN_INTERVAL: Duration = Duration::from_secs(30);
 #[derive(Default)]
 pub(super) struct Sweeper {
     request: Mutex<SweepRequest>,
-    wake: Condvar,
+    wakeups: Wakeups,
     counts: ArcSwap<FlowCounts>,
 }
 
@@ -42,9 +43,6 @@ struct SweepRequest {
     expired: HashSet<ServiceHostPair>,
     /// Services and hosts whose flows must be closed now.
     close: HashSet<ServiceHostPair>,
-    /// Whether the next sweep is due at once.
-    is_due: bool,
-    is_ending: bool,
 }
 
 impl Sweeper {
@@ -64,18 +62,16 @@ impl Sweeper {
     /// Closes the flows of these services and hosts at once.
     pub(super) fn close(&self, pairs: impl IntoIterator<Item = ServiceHostPair>) {
         self.request.lock().close.extend(pairs);
-        self.wake.notify_one();
+        self.wakeups.wake();
     }
 
     /// Begins the next sweep at once.
     pub(super) fn sweep_now(&self) {
-        self.request.lock().is_due = true;
-        self.wake.notify_one();
+        self.wakeups.wake();
     }
 
     pub(super) fn end(&self) {
-        self.request.lock().is_ending = true;
-        self.wake.notify_one();
+        self.wakeups.close();
     }
 
     pub(super) fn run(&self, shared: &Shared) {
@@ -83,14 +79,10 @@ impl Sweeper {
         crate::sys::set_nice(5);
         let mut pause = SWEEP_INTERVAL;
         let mut since = OwnedSince::new();
-        loop {
-            let waits = |orders: &mut SweepRequest| orders.close.is_empty() && !orders.is_due && !orders.is_ending;
+        let mut handled = 0;
+        while let Some(woken) = self.wakeups.next(handled, pause) {
+            handled = woken;
             let mut orders = self.request.lock();
-            self.wake.wait_while_for(&mut orders, waits, pause);
-            if orders.is_ending {
-                return;
-            }
-            orders.is_due = false;
             let close = std::mem::take(&mut orders.close);
             let (kernel, up, limited) = (orders.kernel.clone(), orders.expired.clone(), orders.limited.clone());
             drop(orders);
@@ -111,9 +103,8 @@ impl Sweeper {
             kernel.flush_log();
             let began = Instant::now();
             let is_doomed = |pair: &ServiceHostPair| close.contains(pair) || up.contains(pair);
-            match sweep::sweep(&kernel, &limited, &ownership, is_doomed, &|| {
-                self.request.lock().is_ending
-            }) {
+            let is_ending = || self.wakeups.is_closed();
+            match sweep::sweep(&kernel, &limited, &ownership, is_doomed, &is_ending) {
                 Ok(mut counts) => {
                     tell(shared, &ownership, std::mem::take(&mut counts.moving));
                     if let Err(error) = client_hops::find(&kernel, &std::mem::take(&mut counts.without_client)) {

@@ -12,7 +12,6 @@ mod start;
 mod surroundings;
 mod sysctl;
 mod tables;
-mod wakeups;
 mod written;
 
 use std::collections::HashMap;
@@ -33,6 +32,7 @@ use crate::datapath::cut::program_ports;
 use crate::datapath::cut::registry::Registry;
 use crate::kernel::cut::table::tick;
 use crate::kernel::{Cut, Peek};
+use crate::reconcile::wakeups::Wakeups;
 use crate::state::{Shared, Snapshot};
 use answers::Answers;
 pub use filter::FilterWatch;
@@ -44,7 +44,6 @@ pub use start::note_refusal;
 use sysctl::kernel_offers;
 pub use tables::LeftOut;
 use tables::{PeekHostKey, PeekTables};
-use wakeups::Wakeups;
 use written::{Written, apply};
 
 /// Interval at which the snapshot is checked and loads are written.
@@ -86,16 +85,9 @@ pub struct KernelPeek {
     looks_again: AtomicBool,
     stopping: AtomicBool,
     verdict: Verdict,
+    /// Wake-ups of the thread. Only that thread makes tables: each thread that did would keep an allocator arena as
+    /// large as the largest tables it ever made.
     wakeups: Wakeups,
-}
-
-/// Closes the wake-ups when dropped.
-struct Closed<'a>(&'a Wakeups);
-
-impl Drop for Closed<'_> {
-    fn drop(&mut self) {
-        self.0.close();
-    }
 }
 
 impl KernelPeek {
@@ -125,8 +117,10 @@ impl KernelPeek {
     /// Work of the thread: tables, heartbeats and checks of the machine, until the process stops.
     fn keep_tables(&self) {
         let (mut beaten, mut routes_read): (Option<Instant>, Option<Instant>) = (None, None);
-        while !self.stopping.load(Relaxed) {
-            let woken = self.wakeups.asked();
+        let (mut handled, mut pause) = (0, Duration::ZERO);
+        while let Some(woken) = self.wakeups.next(handled, pause)
+            && !self.stopping.load(Relaxed)
+        {
             let looks_again = self.looks_again.swap(false, Relaxed);
             if looks_again || beaten.is_none_or(|beaten| beaten.elapsed() > HEARTBEAT_INTERVAL) {
                 beaten = Some(Instant::now());
@@ -150,7 +144,7 @@ impl KernelPeek {
                 self.attached.store(true, Relaxed);
             }
             self.follow();
-            self.wakeups.finish(woken, PASS_INTERVAL);
+            (handled, pause) = (woken, PASS_INTERVAL);
         }
     }
 

@@ -13,9 +13,9 @@ use signalbox_common::peek::abi::counted;
 use signalbox_core::model::Tier;
 
 use super::FlowGc;
-use crate::datapath::kernel_peek::KernelPeek;
 use crate::datapath::report::Report;
 use crate::kernel::address::from_words;
+use crate::reconcile::kernel_peek::KernelPeek;
 use crate::state::HostState;
 use crate::state::sync::Unprotected;
 
