@@ -2,6 +2,7 @@
 //!
 //! Pure: functions of bytes that [`crate::wire::http1::parse`] has checked. Called for each request by the datapath.
 
+pub mod authentication;
 pub mod client_certificate;
 pub mod cookie;
 pub mod forwarded;

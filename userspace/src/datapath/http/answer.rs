@@ -7,6 +7,7 @@ use std::task::{Context, Poll};
 
 use h2::Reason;
 use signalbox_core::routing::last_request::LastRequestObstacle;
+use signalbox_core::wire::http::authentication::authenticates_connection;
 use signalbox_core::wire::http1::chunked::NO_TRAILERS;
 use signalbox_core::wire::http1::edit::{self, FieldEdit, FieldName, ResponseRewrite};
 use signalbox_core::wire::http1::framing::{self, AnswerKind, BodyLength};
@@ -25,7 +26,6 @@ use super::http2;
 use super::leg::Leg;
 use super::outbox::Outbox;
 use super::request::ClientSide;
-use super::upstream::authenticates_connection;
 use super::websocket;
 use crate::datapath::scratch::with_scratch;
 use crate::state::ClusterState;

@@ -9,7 +9,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
 use signalbox_core::model::Tier;
-use signalbox_core::wire::http1::turn::NextStep;
+use signalbox_core::wire::http1::turn::{NextStep, Turn};
 use tokio::time::sleep;
 
 use super::after::AfterRequest;
@@ -90,8 +90,7 @@ impl HttpConnection<'_> {
         let began = Instant::now();
         let mut last_backlog = began;
         let result = loop {
-            let is_worth = attempt.host.left().is_some_and(|left| left >= MIN_LEFT_BYTES);
-            if !is_worth || !matches!(reached.turn.next(), NextStep::Exchange { .. }) || has_finished(host) {
+            if !is_worth_a_cut(attempt, &reached.turn) || has_finished(host) {
                 break "ended";
             }
             if let Some(why) = reached.client.said_more() {
@@ -224,6 +223,12 @@ fn may_pause(client: RawFd, host: RawFd) -> Result<(), &'static str> {
         return Err("small_segments");
     }
     Ok(())
+}
+
+/// Whether the answer goes on, for so many bytes that a cut pays.
+fn is_worth_a_cut(attempt: &Attempt, turn: &Turn) -> bool {
+    let is_long = attempt.host.left().is_some_and(|left| left >= MIN_LEFT_BYTES);
+    is_long && matches!(turn.next(), NextStep::Exchange { .. })
 }
 
 fn has_finished(host: RawFd) -> bool {
