@@ -37,7 +37,7 @@ use crate::reconcile::flow_gc::FlowGc;
 use crate::reconcile::kernel_peek::{self, KernelPeek};
 use crate::reconcile::l4::Services;
 use crate::state::Shared;
-use crate::state::counts::SharedCounts;
+use crate::state::counts::LimitCounts;
 use crate::sync;
 use kernel_parts::KernelParts;
 pub use restart::kept_sockets;
@@ -103,8 +103,8 @@ pub async fn start(options: Options) -> anyhow::Result<RunningBalancer> {
     let kept = kept.and_then(|kept| restart::usable(kept, &model, parts.steering.is_some()));
     let max_connections = limits::connection_budget(model.admin.max_connections);
     let counts = match &parts.peek {
-        Ok(peek) => SharedCounts::of_program(peek.counts(), |first| peek.sketch(first)),
-        Err(_) => SharedCounts::default(),
+        Ok(peek) => LimitCounts::of_program(peek.counts(), |first| peek.sketch(first)),
+        Err(_) => LimitCounts::default(),
     };
     let shared = Arc::new(Shared::with_counts(&model, counts));
     let (events, inbox) = mpsc::unbounded_channel();

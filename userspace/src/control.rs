@@ -201,7 +201,7 @@ impl Control {
             error = refused.error,
             "Configuration refused: the current one stays active."
         );
-        self.shared.reloads.record(source, Some(refused.error.clone()));
+        self.shared.applied.reloads.record(source, Some(refused.error.clone()));
         refused
     }
 

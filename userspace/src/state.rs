@@ -18,13 +18,13 @@ pub mod request_stats;
 pub mod route_stats;
 pub mod series;
 pub mod service_flows;
+mod shared;
 pub mod shield;
 pub mod sync;
 pub mod tls;
 
 use std::collections::HashMap;
 use std::net::{IpAddr, SocketAddr};
-use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
@@ -37,9 +37,8 @@ use signalbox_core::availability::ha::floating::{FloatingSources, NodeShare};
 use signalbox_core::discovered::discovery::Discovered;
 use signalbox_core::discovered::expose::ExposeResult;
 use signalbox_core::discovered::merge::{TesterOverrides, WeightOverrides};
-use signalbox_core::limits::limit::{self, Limiter, SourceCells};
-use signalbox_core::limits::request_limit::RequestLimiter;
-use signalbox_core::limits::stats::{Counter, Gauge, Histogram, LabelledCounters, WordPool};
+use signalbox_core::limits::limit::{self, SourceCells};
+use signalbox_core::limits::stats::{Counter, Gauge, LabelledCounters};
 use signalbox_core::model::shield::ApiPrefixes;
 use signalbox_core::model::tls::Termination;
 use signalbox_core::model::{Bind, Listener, Model, Protocol, Route};
@@ -47,17 +46,16 @@ use signalbox_core::routing::rotation::Rotation;
 use signalbox_core::routing::subset::HostOrder;
 use signalbox_core::routing::view::RoutingView;
 use signalbox_core::wire::hostname::{Hostname, HostnamePattern};
-use signalbox_tls::store::SharedCertificates;
 use tokio::sync::broadcast;
 
+use counts::LimitCounts;
 pub use entities::{ClusterState, HostQueue, HostState, ListenerState, RouteState};
+use shared::{AppliedChanges, KernelView, ProcessLife, TlsFiles};
 
 use crate::source::SourceStatus;
-use crate::state::apply_waiting::ApplyWaiting;
 use crate::state::connection_log::ConnectionLog;
 use crate::state::error_pages::ErrorPages;
 use crate::state::route_stats::labels::RouteLabels;
-use crate::state::shield::{DeniedSources, ShieldCover};
 use crate::sys::unix_ms;
 
 /// Everything a worker needs for a connection. Immutable; replaced as a whole.
@@ -214,66 +212,38 @@ pub struct Shared {
     pub snapshot: ArcSwap<Snapshot>,
     /// Function called when a new snapshot is active, before the change is answered, to update kernel tables.
     pub snapshot_follower: OnceLock<Box<dyn Fn() + Send + Sync>>,
-    /// Whether another process is taking over. Programs at interfaces may be its own, so none is attached again.
-    pub is_being_replaced: AtomicBool,
+    /// Secret of this process, for random choices and the cells of the limiter.
+    pub seed: u64,
+    pub life: ProcessLife,
     pub totals: Totals,
     /// Counter that numbers the choices among all hosts (`unmatched: any`).
     pub any_ticket: Counter,
     /// Counter that numbers requests with an id.
     pub request_ids: Counter,
-    pub limiter: Limiter,
-    /// Limits of routes' requests, and of their connections.
-    pub request_limiter: RequestLimiter,
-    /// Words of the gauges that the kernel peek's program changes, too.
-    pub counts: &'static WordPool,
+    pub limits: LimitCounts,
     /// Active error pages.
     pub error_pages: ArcSwap<ErrorPages>,
     /// The connection log.
     pub log: Arc<ConnectionLog>,
     /// Labels of routes in `/metrics`, and the figures of removed routes.
     pub route_labels: RouteLabels,
-    /// Queue of sources that have reached a listener's connection limit, for the shield. Entries lost to a full queue
-    /// do not matter.
-    pub over_limit: OverLimit,
-    /// Secret of this process, for random choices and the cells of the limiter.
-    pub seed: u64,
+    /// Figures of the last two minutes.
+    pub series: series::Series,
+    pub tls: TlsFiles,
+    pub kernel: KernelView,
+    pub applied: AppliedChanges,
+    /// Status of the sources other than the file.
+    pub sources: Mutex<Vec<Arc<SourceStatus>>>,
+    /// Channel of changes, for all subscribers.
+    pub changes: broadcast::Sender<Arc<ChangeEvent>>,
+    /// Counts of the admin API's own connections.
+    pub admin: AdminStats,
+    /// Groups of virtual addresses.
+    pub ha: Arc<ha::HaGroups>,
     /// Replication of flows to other nodes.
     pub sync: sync::SyncState,
     /// Share of this node in what all nodes of a set divide among them.
     pub node: NodeShare,
-    pub started: std::time::Instant,
-    pub stopping: AtomicBool,
-    pub reloads: Reloads,
-    /// Status of the sources other than the file.
-    pub sources: Mutex<Vec<Arc<SourceStatus>>>,
-    /// Histogram of the time to apply a new model. The swap of the snapshot is its last step.
-    pub apply_seconds: Histogram,
-    /// Time since when reports of sources wait to be applied.
-    pub apply_waiting: ApplyWaiting,
-    /// Channel of changes, for all subscribers.
-    pub changes: broadcast::Sender<Arc<ChangeEvent>>,
-    /// Sources that the shield denies at listeners.
-    pub denied_sources: ArcSwap<DeniedSources>,
-    /// Interfaces on which the shield is active.
-    pub shield_cover: ArcSwap<ShieldCover>,
-    /// Verdicts on the rules of packet filters.
-    pub filter_verdicts: ArcSwap<filter_verdicts::FilterVerdicts>,
-    /// Whether connection tracking may see connections that are passed up: it needs an entry for each.
-    pub tracks_connections: AtomicBool,
-    /// Foreign programs that see packets before ours, in words.
-    pub foreign_programs: ArcSwap<Vec<String>>,
-    /// Counter of changes over TCP that were refused.
-    pub denied: Counter,
-    /// Counts of the admin API's own connections.
-    pub admin: AdminStats,
-    /// Active certificates.
-    pub certificates: SharedCertificates,
-    /// Current errors in certificate files.
-    pub certificate_errors: ArcSwap<Vec<String>>,
-    /// Groups of virtual addresses.
-    pub ha: Arc<ha::HaGroups>,
-    /// Figures of the last two minutes.
-    pub series: series::Series,
 }
 
 impl Shared {
@@ -283,7 +253,7 @@ impl Shared {
         let snapshot = self.snapshot.load();
         let state = snapshot.listeners.iter().find(|state| state.name == listener);
         let source = state.and_then(|state| state.source(self.seed, source));
-        source.map_or(0, |source| self.limiter.open_connections(source))
+        source.map_or(0, |source| self.limits.sources.open_connections(source))
     }
 
     /// Source of a client's connections for a name, for the limits of the name's route.
@@ -301,7 +271,7 @@ impl Shared {
         if !listener.needs_certificate(route) {
             return termination;
         }
-        let has_certificate = |name| self.certificates.load().named(name).next().is_some();
+        let has_certificate = |name| self.tls.certificates.load().named(name).next().is_some();
         let reaches_hosts = termination != Termination::Reencrypt || snapshot.tls.reencrypts();
         if reaches_hosts && name.is_some_and(has_certificate) {
             termination
@@ -378,6 +348,8 @@ pub struct AdminStats {
     pub unix: Gauge,
     /// Connections and requests ended by a limit, by limit.
     pub refused: LabelledCounters,
+    /// Counter of changes over TCP that were refused.
+    pub denied: Counter,
 }
 
 /// Results of changes of the configuration.

@@ -233,7 +233,7 @@ pub(super) async fn require_auth(
             next.run(request).await
         }
         Err(refused) => {
-            admin_auth.shared.denied.inc();
+            admin_auth.shared.admin.denied.inc();
             *refused
         }
     };

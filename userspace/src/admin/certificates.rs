@@ -25,10 +25,10 @@ const SETTLE_INTERVAL: Duration = Duration::from_millis(20);
 
 /// `GET /api/v1/certificates`: the active certificates, and unusable files.
 pub(super) async fn list(State(control): State<Arc<Control>>) -> ApiReply<CertificatesAnswer> {
-    let (certificates, now) = (control.shared.certificates.load(), now());
+    let (certificates, now) = (control.shared.tls.certificates.load(), now());
     answer(CertificatesAnswer {
         certificates: certificates.certificates().iter().map(|one| view(one, now)).collect(),
-        errors: control.shared.certificate_errors.load().to_vec(),
+        errors: control.shared.tls.certificate_errors.load().to_vec(),
     })
 }
 
@@ -108,7 +108,7 @@ fn kept(control: &Control) -> KeptCertificates {
 async fn settles(control: &Control, is_right: impl Fn(&CertificateStore) -> bool) -> bool {
     let began = Instant::now();
     loop {
-        if is_right(&control.shared.certificates.load()) {
+        if is_right(&control.shared.tls.certificates.load()) {
             return true;
         }
         // Without a listener that needs certificates, none is active.

@@ -149,7 +149,7 @@ fn tls_view(control: &Control, snapshot: &Snapshot, listener: &Listener, name: &
     let termination = control.shared.termination(snapshot, listener, Some(name));
     let certificate = (termination != Termination::Passthrough).then(|| {
         let tls = snapshot.tls.listeners.get(&listener.name)?;
-        let certificates = control.shared.certificates.load();
+        let certificates = control.shared.tls.certificates.load();
         tls.resolver.choose(&certificates, Some(name), &[])
     });
     TlsExplanation {
@@ -368,7 +368,7 @@ fn kernel_peek_view(
     let without_peek = control.facts.without_peek.unwrap_or(PeekObstacle::NotAvailable);
     let reasons = match &control.kernel_peek {
         None => {
-            let filter = control.shared.filter_verdicts.load();
+            let filter = control.shared.kernel.filter_verdicts.load();
             question.reasons_without_program(snapshot, &filter, without_peek)
         }
         Some(kernel_peek) => kernel_peek.reasons(snapshot, question),

@@ -25,7 +25,7 @@ pub(super) fn view(shared: &Shared, snapshot: &Snapshot) -> FastPath {
             None => protocols.push(listener.protocol),
         }
     }
-    let filter = shared.filter_verdicts.load();
+    let filter = shared.kernel.filter_verdicts.load();
     let listeners = || snapshot.model.listeners.iter();
     let of_clients: Vec<_> = listeners()
         .filter(|listener| listener.datapath.peek == PeekPlace::Auto)

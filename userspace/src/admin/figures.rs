@@ -48,7 +48,7 @@ pub(super) async fn list(
     }
     answer(FiguresAnswer {
         at: read_at(),
-        uptime_seconds: control.shared.started.elapsed().as_secs_f64(),
+        uptime_seconds: control.shared.life.started.elapsed().as_secs_f64(),
         total,
         routes,
     })

@@ -84,7 +84,7 @@ fn sync_view(control: &Control) -> SyncView {
             0 => None,
             micros => Some(Duration::from_micros(micros)),
         };
-        let uptime = control.shared.started.elapsed();
+        let uptime = control.shared.life.started.elapsed();
         PeerView {
             node: peer.node.clone(),
             sending: peer.is_sending.load(Relaxed),
@@ -119,10 +119,10 @@ fn condition(control: &Control) -> Condition {
         pid: std::process::id(),
         ready: reasons.is_empty(),
         reasons,
-        stopping: shared.stopping.load(Relaxed),
+        stopping: shared.life.stopping.load(Relaxed),
         may_preempt: shared
             .ha
-            .may_preempt(&shared.snapshot.load().model, shared.started.elapsed()),
+            .may_preempt(&shared.snapshot.load().model, shared.life.started.elapsed()),
     }
 }
 

@@ -189,14 +189,14 @@ impl Scrape {
         out.gauge(
             "uptime_seconds",
             "Seconds since the start",
-            [(vec![], shared.started.elapsed().as_secs_f64())],
+            [(vec![], shared.life.started.elapsed().as_secs_f64())],
         )?;
         let reloads = [
-            (vec![("result", "ok")], shared.reloads.ok.get()),
-            (vec![("result", "failed")], shared.reloads.failed.get()),
+            (vec![("result", "ok")], shared.applied.reloads.ok.get()),
+            (vec![("result", "failed")], shared.applied.reloads.failed.get()),
         ];
         out.counter("config_reloads", "Configurations applied or refused", reloads)?;
-        let last = shared.reloads.last.lock().clone();
+        let last = shared.applied.reloads.last.lock().clone();
         let ok = last.as_ref().is_none_or(|last| last.ok);
         out.gauge(
             "config_last_reload_successful",
@@ -302,12 +302,12 @@ impl Scrape {
         out.seconds(
             "table_swap",
             "Time from a source's report until it is applied",
-            [(Vec::new(), &shared.apply_seconds)],
+            [(Vec::new(), &shared.applied.seconds)],
         )?;
         out.gauge(
             "apply_waiting_seconds",
             "Time that the oldest report of a source has waited to be applied; 0 if none waits",
-            [(Vec::new(), shared.apply_waiting.elapsed().as_secs_f64())],
+            [(Vec::new(), shared.applied.waiting.elapsed().as_secs_f64())],
         )?;
         let jobs = self.0.jobs.all();
         let count = |progress| jobs.iter().filter(|job| job.progress == progress).count() as f64;
@@ -329,7 +329,7 @@ impl Scrape {
         out.counter(
             "admin_denied",
             "Changes over TCP that were refused",
-            [(Vec::new(), shared.denied.get())],
+            [(Vec::new(), shared.admin.denied.get())],
         )?;
         let open = [("tcp", &shared.admin.tcp), ("unix", &shared.admin.unix)];
         out.gauge(

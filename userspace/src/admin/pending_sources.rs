@@ -9,7 +9,7 @@ use crate::source::SourceStatus;
 /// Returns the sources that readiness waits for: those without a report, to this or an earlier process.
 pub(super) fn pending_sources(control: &Control) -> Vec<String> {
     let snapshot = control.shared.snapshot.load();
-    if control.shared.started.elapsed() >= snapshot.file.timeouts.first_read {
+    if control.shared.life.started.elapsed() >= snapshot.file.timeouts.first_read {
         return Vec::new();
     }
     unheard_sources(control)

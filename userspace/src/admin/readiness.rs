@@ -17,7 +17,7 @@ use crate::control::Control;
 pub(super) fn unready_reasons(control: &Control) -> Vec<String> {
     let (shared, snapshot) = (&control.shared, control.shared.snapshot.load());
     let mut reasons = Vec::new();
-    if shared.stopping.load(Relaxed) {
+    if shared.life.stopping.load(Relaxed) {
         reasons.push("stopping".to_owned());
     }
     if snapshot.listeners.is_empty() && !snapshot.model.has_services() {
@@ -36,7 +36,7 @@ pub(super) fn unready_reasons(control: &Control) -> Vec<String> {
         .map(|c| c.health.timeout)
         .max()
         .unwrap_or_default();
-    if shared.started.elapsed() < patience {
+    if shared.life.started.elapsed() < patience {
         let waiting = snapshot
             .hosts
             .iter()
@@ -75,7 +75,7 @@ pub(super) async fn readyz(State(control): State<Arc<Control>>, Query(query): Qu
         );
         text += &format!(
             "[{}] accepting\n",
-            if control.shared.stopping.load(Relaxed) {
+            if control.shared.life.stopping.load(Relaxed) {
                 "-"
             } else {
                 "+"

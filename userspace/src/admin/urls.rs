@@ -15,7 +15,7 @@ pub(super) fn application_urls(shared: &Shared, snapshot: &Snapshot, cluster: us
         let end = shared.termination(snapshot, listener, Some(name));
         let has_certificate = || {
             let tls = snapshot.tls.listeners.get(&listener.name)?;
-            tls.resolver.choose(&shared.certificates.load(), Some(name), &[])
+            tls.resolver.choose(&shared.tls.certificates.load(), Some(name), &[])
         };
         (end == Termination::Passthrough || has_certificate().is_some()).then_some(end)
     };

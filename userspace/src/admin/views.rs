@@ -23,7 +23,7 @@ use crate::state::{HostState, RouteState, Snapshot};
 pub fn status(control: &Control) -> StatusAnswer {
     let (shared, snapshot) = (&control.shared, control.shared.snapshot.load());
     let hosts = || snapshot.hosts.iter().flatten();
-    let last_reload = shared.reloads.last.lock().clone();
+    let last_reload = shared.applied.reloads.last.lock().clone();
     let ready = super::readiness::unready_reasons(control);
     let degraded = control.facts.degraded.iter().map(|(feature, why)| DegradedFeature {
         feature: (*feature).into(),
@@ -34,8 +34,8 @@ pub fn status(control: &Control) -> StatusAnswer {
         revision: env!("SIGNALBOX_REVISION").to_owned(),
         abi: signalbox_common::ABI_VERSION,
         pid: std::process::id(),
-        uptime_seconds: shared.started.elapsed().as_secs(),
-        state: if shared.stopping.load(Relaxed) {
+        uptime_seconds: shared.life.started.elapsed().as_secs(),
+        state: if shared.life.stopping.load(Relaxed) {
             ServingState::Draining
         } else {
             ServingState::Serving
@@ -66,8 +66,8 @@ pub fn status(control: &Control) -> StatusAnswer {
         config: control.file.clone(),
         last_reload,
         reloads: ReloadCounts {
-            ok: shared.reloads.ok.get(),
-            failed: shared.reloads.failed.get(),
+            ok: shared.applied.reloads.ok.get(),
+            failed: shared.applied.reloads.failed.get(),
         },
     }
 }

@@ -13,7 +13,7 @@ const LOOK_INTERVAL: Duration = Duration::from_secs(5);
 pub(super) async fn follow(control: Control) {
     loop {
         let found = tokio::task::block_in_place(|| look(&control));
-        if found != **control.shared.foreign_programs.load() {
+        if found != **control.shared.kernel.foreign_programs.load() {
             if found.is_empty() {
                 tracing::info!("No other program sees packets before signalbox's any more.");
             } else {
@@ -22,7 +22,7 @@ pub(super) async fn follow(control: Control) {
                     "Other programs see packets before signalbox's, and may drop or redirect them."
                 );
             }
-            control.shared.foreign_programs.store(Arc::new(found));
+            control.shared.kernel.foreign_programs.store(Arc::new(found));
         }
         tokio::time::sleep(LOOK_INTERVAL).await;
     }

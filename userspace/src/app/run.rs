@@ -108,7 +108,7 @@ impl RunningBalancer {
             addresses::hand_over(&shared, period).await;
         }
         let are_kept = !relieved && restart::leave_sockets(&self.control).await;
-        shared.stopping.store(true, Relaxed);
+        shared.life.stopping.store(true, Relaxed);
         let mut is_hurried = false;
         if !relieved {
             tokio::select! {

@@ -43,7 +43,7 @@ impl Control {
             // Connections of `peek: auto` are served by sockets.
             is_required: false,
         });
-        let foreign = self.shared.foreign_programs.load();
+        let foreign = self.shared.kernel.foreign_programs.load();
         let foreign = (!foreign.is_empty()).then(|| MissingFeature {
             feature: "first_place".into(),
             why: format!(

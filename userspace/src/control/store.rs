@@ -166,7 +166,7 @@ impl Store {
                 self.reported(report);
             }
             if self.needs_rebuild {
-                self.shared.apply_waiting.begin();
+                self.shared.applied.waiting.begin();
             }
             if self.needs_rebuild && Instant::now() >= self.rebuilt_at + MERGE_INTERVAL {
                 self.rebuild_and_reply();
@@ -215,7 +215,10 @@ impl Store {
                     config_override: instead,
                 } = *configuration;
                 let outcome = self.configure(model, instead);
-                self.shared.reloads.record(&source, outcome.as_ref().err().cloned());
+                self.shared
+                    .applied
+                    .reloads
+                    .record(&source, outcome.as_ref().err().cloned());
                 match &outcome {
                     Ok(applied) => tracing::info!(
                         source,
@@ -313,14 +316,14 @@ impl Store {
                 let _ = reply.send(self.listener_set.duplicates());
             }
             StoreEvent::HandOver(reply) => {
-                self.shared.is_being_replaced.store(true, Relaxed);
+                self.shared.life.is_being_replaced.store(true, Relaxed);
                 // Closed first: the successor reads the database before it serves.
                 self.watchers.release_ledger();
                 self.persistent.db.release();
                 let _ = reply.send(self.listener_set.offer());
             }
             StoreEvent::HandOverFailed => {
-                self.shared.is_being_replaced.store(false, Relaxed);
+                self.shared.life.is_being_replaced.store(false, Relaxed);
                 self.services.reattach();
             }
             StoreEvent::HandedOver(done) => {
@@ -397,7 +400,7 @@ impl Store {
         };
         self.reconcile_hosts(&mut applied);
         self.subsets = host_orders(&self.model, &self.machine).into();
-        let (model, counts) = (Arc::clone(&self.model), self.shared.counts);
+        let (model, counts) = (Arc::clone(&self.model), self.shared.limits.words);
         retain_states(
             &mut self.clusters,
             model.clusters.iter().map(|c| c.name.clone()),

@@ -115,7 +115,7 @@ impl<'a> Arrival<'a> {
         let Some(limits) = self.configured().shield.as_ref().map(|shield| shield.limits) else {
             return Some(());
         };
-        let denied = self.worker.shared.denied_sources.load();
+        let denied = self.worker.shared.kernel.denied_sources.load();
         if denied.denies(&self.configured().name, self.peer.ip()) {
             return self.reset("shield_denied");
         }
@@ -127,8 +127,8 @@ impl<'a> Arrival<'a> {
             .source_bits
             .get_or_init(|| (limits.ipv4_prefix, limits.ipv6_prefix));
         let source = listener.source(shared.seed, self.peer.ip())?;
-        if shared.limiter.try_acquire(source, limits.concurrent).is_err() {
-            shared.over_limit.report(listener, self.peer.ip());
+        if shared.limits.sources.try_acquire(source, limits.concurrent).is_err() {
+            shared.limits.over.report(listener, self.peer.ip());
             return self.reset("shield_concurrent");
         }
         guard.enter_listener_source(source);
@@ -191,7 +191,7 @@ impl<'a> Arrival<'a> {
             return Some(());
         }
         let source = SourceCells::new(shared.seed, self.true_client.ip());
-        match shared.limiter.admit(source, &limits, sys::monotonic()) {
+        match shared.limits.sources.admit(source, &limits, sys::monotonic()) {
             Ok(()) => {
                 guard.enter_source(source);
                 Some(())

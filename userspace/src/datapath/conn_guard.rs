@@ -140,7 +140,7 @@ impl ConnGuard {
         if let Some((source, peeking)) = &mut self.source
             && std::mem::take(peeking)
         {
-            self.shared.limiter.peek_ended(*source);
+            self.shared.limits.sources.peek_ended(*source);
         }
     }
 
@@ -178,10 +178,10 @@ impl Drop for ConnGuard {
             .into_iter()
             .chain(self.conn_count_source)
         {
-            shared.limiter.connection_closed(source);
+            shared.limits.sources.connection_closed(source);
         }
         if let Some(source) = self.route_source {
-            shared.request_limiter.ended(source);
+            shared.limits.requests.ended(source);
         }
         if let Some(listener) = &self.listener {
             listener.active.leave();

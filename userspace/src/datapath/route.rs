@@ -223,7 +223,7 @@ impl Arrival<'_> {
             requests: limits.rate,
             concurrent: limits.concurrent,
         };
-        let admitted = shared.request_limiter.admit(source, &limits, crate::sys::monotonic());
+        let admitted = shared.limits.requests.admit(source, &limits, crate::sys::monotonic());
         admitted.map_err(|exceeded| match exceeded {
             RequestLimitExceeded::Rate(_) => RefuseReason::ConnectionRate,
             RequestLimitExceeded::Concurrent => RefuseReason::Connections,

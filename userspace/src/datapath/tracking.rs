@@ -37,7 +37,7 @@ impl Tracking {
     }
 
     fn with(&self, ask: impl FnOnce(&mut Conntrack) -> io::Result<()>) {
-        if !self.shared.tracks_connections.load(Relaxed) {
+        if !self.shared.kernel.tracks_connections.load(Relaxed) {
             return;
         }
         let mut socket = self.socket.borrow_mut();

@@ -298,7 +298,7 @@ impl FlowGc {
         }
         self.program_ports.store(Arc::new(program_ports()));
         self.cut.set_hosts_mss(self.hosts_mss());
-        let look = !self.shared.is_being_replaced.load(Relaxed);
+        let look = !self.shared.life.is_being_replaced.load(Relaxed);
         self.cut.follow_interfaces(look);
         self.cut.flush_log();
     }

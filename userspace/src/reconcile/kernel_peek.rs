@@ -437,7 +437,7 @@ impl KernelPeek {
     #[must_use]
     pub fn reasons(&self, snapshot: &Arc<Snapshot>, question: &PeekQuestion<'_>) -> Vec<PeekReason> {
         if let Some(why) = self.verdict.obstacle() {
-            return question.reasons_without_program(snapshot, &self.shared.filter_verdicts.load(), why);
+            return question.reasons_without_program(snapshot, &self.shared.kernel.filter_verdicts.load(), why);
         }
         let listener = question.listener;
         let conditions = self.conditions();

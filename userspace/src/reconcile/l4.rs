@@ -169,16 +169,16 @@ impl Services {
             .then(|| work.guards.changed_denials(&snapshot))
             .flatten();
         if let Some(denied) = &denied {
-            let before = Some(self.shared.denied_sources.load_full());
+            let before = Some(self.shared.kernel.denied_sources.load_full());
             let both = DeniedSources {
                 before,
                 ..denied.clone()
             };
-            self.shared.denied_sources.store(Arc::new(both));
+            self.shared.kernel.denied_sources.store(Arc::new(both));
         }
         self.reconcile_programs(work, &snapshot, look);
         if let Some(denied) = denied {
-            self.shared.denied_sources.store(Arc::new(denied));
+            self.shared.kernel.denied_sources.store(Arc::new(denied));
         }
     }
 
@@ -205,7 +205,7 @@ impl Services {
             work.guards.recheck_local(&kernel);
             // Only with filled maps: programs with empty maps must not replace others.
             if work.shield_is_up {
-                kernel.attach(sources.layer4.hook, !self.shared.is_being_replaced.load(Relaxed));
+                kernel.attach(sources.layer4.hook, !self.shared.life.is_being_replaced.load(Relaxed));
             }
             work.tables.forget_hosts(&kernel, &counts);
         }
@@ -265,7 +265,7 @@ impl Services {
 
     /// Publishes where and for which listeners the shield is active: elsewhere the kernel peek begins no connection.
     fn publish_cover(&self, snapshot: &Snapshot, attached: &[AttachedHook], is_applied: bool, has_gap: bool) {
-        let before = self.shared.shield_cover.load();
+        let before = self.shared.kernel.shield_cover.load();
         let guarded = guards::policies(&snapshot.model);
         let listeners: BTreeSet<String> = guarded
             .filter(|(kind, ..)| *kind == GuardKind::Listener)
@@ -281,7 +281,7 @@ impl Services {
             },
         };
         if **before != cover {
-            self.shared.shield_cover.store(Arc::new(cover));
+            self.shared.kernel.shield_cover.store(Arc::new(cover));
         }
     }
 

@@ -2,33 +2,31 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
-use std::time::Instant;
 
 use arc_swap::ArcSwap;
 use parking_lot::Mutex;
 use signalbox_common::peek::abi::COUNT_OF_ALL;
 use signalbox_core::availability::ha::floating::{FloatingSources, NodeShare};
-use signalbox_core::limits::stats::{Counter, Histogram};
+use signalbox_core::limits::stats::Counter;
 use signalbox_core::model::Model;
 use signalbox_core::routing::view::{Eligibility, RoutingView};
 
-use super::apply_waiting::ApplyWaiting;
-use super::counts::SharedCounts;
+use super::counts::LimitCounts;
 use super::route_stats::labels::RouteLabels;
+use super::shared::{AppliedChanges, KernelView, ProcessLife, TlsFiles};
 use super::sync::SyncState;
-use super::{AdminStats, Binds, IdleTimeouts, OverLimit, Reloads, Shared, Snapshot, Totals};
+use super::{AdminStats, Binds, IdleTimeouts, Shared, Snapshot, Totals};
 
 impl Shared {
     /// Returns the state before a configuration is active, with counts in memory of this process alone.
     #[must_use]
     pub fn new(model: &Model) -> Self {
-        Self::with_counts(model, SharedCounts::default())
+        Self::with_counts(model, LimitCounts::default())
     }
 
     /// Returns the state before a configuration is active.
     #[must_use]
-    pub fn with_counts(model: &Model, counts: SharedCounts) -> Self {
+    pub fn with_counts(model: &Model, counts: LimitCounts) -> Self {
         let empty = Model {
             listeners: Vec::new(),
             clusters: Vec::new(),
@@ -72,41 +70,28 @@ impl Shared {
         Self {
             snapshot: ArcSwap::from_pointee(snapshot),
             snapshot_follower: std::sync::OnceLock::new(),
-            is_being_replaced: AtomicBool::new(false),
+            seed,
+            life: ProcessLife::begun_now(),
             totals: Totals {
                 current: counts.words.gauge_of(COUNT_OF_ALL),
                 ..Totals::default()
             },
             any_ticket: Counter::default(),
             request_ids: Counter::default(),
-            limiter: counts.limiter,
-            request_limiter: counts.request_limiter,
-            counts: counts.words,
+            limits: counts,
             error_pages: ArcSwap::default(),
             log: Arc::default(),
             route_labels: RouteLabels::default(),
-            over_limit: OverLimit::default(),
-            seed,
+            series: super::series::Series::default(),
+            tls: TlsFiles::default(),
+            kernel: KernelView::default(),
+            applied: AppliedChanges::default(),
+            sources: Mutex::default(),
+            changes: tokio::sync::broadcast::Sender::new(1024),
+            admin: AdminStats::default(),
+            ha: Arc::default(),
             sync: SyncState::default(),
             node: NodeShare::of(model.ha.as_ref(), &crate::sys::node_name()),
-            started: Instant::now(),
-            stopping: false.into(),
-            reloads: Reloads::default(),
-            sources: Mutex::default(),
-            apply_seconds: Histogram::default(),
-            apply_waiting: ApplyWaiting::default(),
-            changes: tokio::sync::broadcast::Sender::new(1024),
-            denied_sources: ArcSwap::default(),
-            shield_cover: ArcSwap::default(),
-            filter_verdicts: ArcSwap::default(),
-            tracks_connections: AtomicBool::new(true),
-            foreign_programs: ArcSwap::default(),
-            denied: Counter::default(),
-            admin: AdminStats::default(),
-            certificates: Arc::default(),
-            certificate_errors: ArcSwap::default(),
-            ha: Arc::default(),
-            series: super::series::Series::default(),
         }
     }
 }

@@ -205,7 +205,7 @@ impl<'a> Sender<'a> {
         self.begin_full_pass();
         let answered = Notify::new();
         let unanswered = RefCell::new(Unanswered::default());
-        let (state, started) = (Arc::clone(&self.peer.state), self.node.shared.started);
+        let (state, started) = (Arc::clone(&self.peer.state), self.node.shared.life.started);
         let reading = async {
             loop {
                 reader

@@ -117,7 +117,7 @@ fn snapshot(shared: &Shared) -> Snapshot {
     snapshot.binds = crate::state::Binds::new(&model);
     snapshot.file = Arc::clone(&model);
     snapshot.model = model;
-    shared.reloads.record("API", None);
+    shared.applied.reloads.record("API", None);
     shared.source("agent:east", "agent");
     let peer = PeerState {
         node: "b".into(),

@@ -63,7 +63,7 @@ impl Scrape {
             "TLS handshakes with clients that wait until others have ended",
             by_listener(|handshakes| &handshakes.waiting),
         )?;
-        let certificates = shared.certificates.load();
+        let certificates = shared.tls.certificates.load();
         let ends = certificates.certificates().iter().map(|certificate| {
             (
                 vec![("certificate", certificate.label.as_str())],
@@ -77,7 +77,7 @@ impl Scrape {
         )?;
         let states = [
             ("used", certificates.certificates().len()),
-            ("unusable", shared.certificate_errors.load().len()),
+            ("unusable", shared.tls.certificate_errors.load().len()),
         ];
         out.gauge(
             "certificates",

@@ -68,7 +68,7 @@ impl Store {
                 self.named_files = named_files;
                 self.shared.ha.retain(&self.file);
                 self.set_rebuilt();
-                self.shared.apply_waiting.end();
+                self.shared.applied.waiting.end();
                 self.follow_sources();
                 self.warn_of_unknown_applications();
                 Ok(applied)
@@ -197,9 +197,9 @@ impl Store {
     pub(super) fn rebuild_and_reply(&mut self) {
         let began = Instant::now();
         let outcome = self.rebuild().map(drop);
-        self.shared.apply_seconds.observe(began.elapsed());
+        self.shared.applied.seconds.observe(began.elapsed());
         match &outcome {
-            Ok(()) => self.shared.apply_waiting.end(),
+            Ok(()) => self.shared.applied.waiting.end(),
             // The wait continues in the metrics until a model can be applied.
             Err(error) => tracing::error!(error, "The reports of sources could not be applied."),
         }

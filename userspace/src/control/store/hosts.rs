@@ -215,7 +215,7 @@ impl Store {
             return state;
         }
         let state = HostState::new(&cluster.name, &host.name, host.address);
-        Arc::new(state.counted_by(self.shared.counts.gauge()))
+        Arc::new(state.counted_by(self.shared.limits.words.gauge()))
     }
 
     pub(super) fn start(

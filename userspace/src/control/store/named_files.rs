@@ -86,7 +86,7 @@ impl Store {
         let is_known = error.is_some() && error == self.named_files.error;
         self.named_files.error.clone_from(&error);
         if !is_known {
-            self.shared.reloads.record("files", error);
+            self.shared.applied.reloads.record("files", error);
         }
         match read {
             Ok((tls, pages)) => {

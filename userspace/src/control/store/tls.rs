@@ -49,7 +49,7 @@ impl TlsSetup {
     pub(super) fn new(shared: Arc<Shared>) -> Self {
         Self {
             state: Arc::default(),
-            certificates: Arc::clone(&shared.certificates),
+            certificates: Arc::clone(&shared.tls.certificates),
             shared,
             places: Vec::new(),
             http2: None,
@@ -161,7 +161,7 @@ impl TlsSetup {
             self.certificates.store(Arc::new(report.store.clone()));
             self.places = places;
             if self.places.is_empty() {
-                self.shared.certificate_errors.store(Arc::default());
+                self.shared.tls.certificate_errors.store(Arc::default());
             } else {
                 self.watch = Some(tokio::spawn(keep(loader, Arc::clone(&self.shared))));
             }
@@ -230,9 +230,9 @@ async fn keep(loader: CertificateLoader, shared: Arc<Shared>) {
             "Certificates read."
         );
         let errors = found.errors.iter().map(ToString::to_string).collect();
-        shared.certificate_errors.store(Arc::new(errors));
+        shared.tls.certificate_errors.store(Arc::new(errors));
     };
-    if let Err(error) = watch(loader, Arc::clone(&shared.certificates), report).await {
+    if let Err(error) = watch(loader, Arc::clone(&shared.tls.certificates), report).await {
         tracing::error!(%error, "Certificate files are no longer watched: reload the configuration to watch them again.");
     }
 }

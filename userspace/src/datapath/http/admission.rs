@@ -60,7 +60,7 @@ impl HttpConnection<'_> {
         rate_reason: &'static str,
     ) -> Result<Option<CountedRequest>, Refusal> {
         let shared = &self.worker.shared;
-        match shared.request_limiter.admit(source, limits, crate::sys::monotonic()) {
+        match shared.limits.requests.admit(source, limits, crate::sys::monotonic()) {
             Ok(()) if limits.concurrent == 0 => Ok(None),
             Ok(()) => Ok(Some(CountedRequest::new(Arc::clone(shared), source))),
             Err(RequestLimitExceeded::Rate(wait)) => Err(too_many(rate_reason, wait.as_secs() + 1)),

@@ -17,7 +17,7 @@ pub(super) struct CountedRequest {
 
 impl Drop for CountedRequest {
     fn drop(&mut self) {
-        self.shared.request_limiter.ended(self.source);
+        self.shared.limits.requests.ended(self.source);
     }
 }
 

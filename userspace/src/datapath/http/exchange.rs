@@ -87,8 +87,8 @@ impl HttpConnection<'_> {
         let snapshot = self.worker.shared.snapshot.load_full();
         let bound = snapshot.binds.find(self.local);
         let listener = bound.map(|at| &snapshot.model.listeners[at]);
-        let drains =
-            self.worker.shared.stopping.load(Relaxed) || !self.is_served_by(listener, snapshot.route(request.name()));
+        let drains = self.worker.shared.life.stopping.load(Relaxed)
+            || !self.is_served_by(listener, snapshot.route(request.name()));
         let default_policy = HttpPolicy::default();
         let http = listener.map_or(&default_policy, |listener| &listener.http);
         if http.ambiguous_paths == AmbiguousPaths::Normalize {
@@ -307,7 +307,7 @@ impl HttpConnection<'_> {
             flow: &attempt.link.listed.flow,
             timeouts,
             until_answer: true,
-            stopping: &self.worker.shared.stopping,
+            stopping: &self.worker.shared.life.stopping,
         };
         tokio::select! {
             biased;

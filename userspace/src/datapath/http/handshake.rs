@@ -127,7 +127,7 @@ fn server_config(arrival: &Arrival<'_>, name: Option<&Hostname>) -> Option<Hands
         return None;
     }
     // Only the handshake decides which of the certificates is used.
-    let store = arrival.worker.shared.certificates.load();
+    let store = arrival.worker.shared.tls.certificates.load();
     let offer = snapshot.http2.get(&arrival.listener().name);
     let may_use = |offer: &Http2Offer| {
         let mut candidates = tls.resolver.candidates(&store, name);

@@ -70,7 +70,7 @@ impl HttpConnection<'_> {
                 }
                 // Only a flow that may join the socket map is reported as quiet.
                 Some(RelayOutcome::Quiet) => break "failed",
-                None if self.worker.shared.stopping.load(Relaxed) => break "stopping",
+                None if self.worker.shared.life.stopping.load(Relaxed) => break "stopping",
                 None if tunnel.held.is_overdue() => break "never_quiet",
                 None => {}
             }

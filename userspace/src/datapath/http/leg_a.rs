@@ -67,7 +67,7 @@ impl HttpConnection<'_> {
             _ => return Err(Ineligible::Terminated),
         };
         let shared = &self.worker.shared;
-        if shared.stopping.load(Relaxed) {
+        if shared.life.stopping.load(Relaxed) {
             return Err(Ineligible::TakingOver);
         }
         if is_counted {

@@ -96,7 +96,7 @@ impl HttpConnection<'_> {
             if let Some(why) = reached.client.said_more() {
                 break Ineligible::LastRequest(why).label();
             }
-            if self.worker.shared.stopping.load(Relaxed) {
+            if self.worker.shared.life.stopping.load(Relaxed) {
                 break "stopping";
             }
             if has_backlog(&reached.client, client) {
@@ -120,7 +120,7 @@ impl HttpConnection<'_> {
                 flow,
                 timeouts: reached.timeouts,
                 until_answer: false,
-                stopping: &self.worker.shared.stopping,
+                stopping: &self.worker.shared.life.stopping,
             };
             let interval = (began.elapsed() / 4).clamp(MIN_LOOK_INTERVAL, MAX_LOOK_INTERVAL);
             tokio::select! {

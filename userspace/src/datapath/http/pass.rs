@@ -33,7 +33,7 @@ impl HttpConnection<'_> {
                 flow: &attempt.link.listed.flow,
                 timeouts,
                 until_answer: false,
-                stopping: &self.worker.shared.stopping,
+                stopping: &self.worker.shared.life.stopping,
             };
             tokio::select! {
                 biased;

@@ -80,7 +80,7 @@ impl FlowGc {
     pub(super) fn adopt_flow(&self, index: u32, flow: &CutFlow, snapshot: &Snapshot) {
         if let Some(orphan) = self
             .registry
-            .adopt(snapshot, self.shared.counts, flow.host, flow.listener)
+            .adopt(snapshot, self.shared.limits.words, flow.host, flow.listener)
         {
             let _ = self.reports.send(Report::HostAdopted(orphan));
         }

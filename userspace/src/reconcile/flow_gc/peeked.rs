@@ -72,7 +72,7 @@ impl FlowGc {
             return;
         }
         if counted & counted::BY_HOST != 0 {
-            self.shared.counts.leave(count);
+            self.shared.limits.words.leave(count);
         }
         if let Some((host, _)) = host {
             host.active.enter();
@@ -93,7 +93,7 @@ impl FlowGc {
         if counted & counted::BY_HOST != 0 {
             match self.registry.host_of(flow.host) {
                 Some((host, cluster)) if host.active.word() == Some(count) => cluster.leave_host(&host),
-                _ => self.shared.counts.leave(count),
+                _ => self.shared.limits.words.leave(count),
             }
         }
         self.leave_sources(flow, marks_of(counted));

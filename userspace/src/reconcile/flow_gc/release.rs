@@ -46,18 +46,18 @@ impl FlowGc {
             && let Some(listener) = self.registry.listener_of(flow.listener)
             && let Some(source) = listener.source(self.shared.seed, from_words(flow.client))
         {
-            self.shared.limiter.connection_closed(source);
+            self.shared.limits.sources.connection_closed(source);
         }
         if marks & OWNS_ROUTE_SOURCE != 0
             && let Some(route) = self.registry.route_of(flow.route)
             && let Ok(hostname) = HostnamePattern::parse(&route)
         {
             let source = self.shared.route_source(&hostname, from_words(flow.client));
-            self.shared.request_limiter.ended(source);
+            self.shared.limits.requests.ended(source);
         }
         if marks & OWNS_SOURCE != 0 {
             let source = SourceCells::new(self.shared.seed, from_words(flow.client));
-            self.shared.limiter.connection_closed(source);
+            self.shared.limits.sources.connection_closed(source);
         }
     }
 

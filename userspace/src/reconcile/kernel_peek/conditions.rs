@@ -55,9 +55,9 @@ impl Conditions {
             chained,
             owned: shared.ha.is_reported().then(|| shared.ha.kept()),
             has_ports: true,
-            filter: shared.filter_verdicts.load_full(),
+            filter: shared.kernel.filter_verdicts.load_full(),
             has_no_answers: false,
-            cover: shared.shield_cover.load_full(),
+            cover: shared.kernel.shield_cover.load_full(),
             unfit: unfit_hosts(&shared.snapshot.load()),
         }
     }

@@ -248,14 +248,14 @@ pub(super) fn start(shared: &Arc<Shared>, carriers: impl Fn() -> Vec<String> + S
 fn look_once(watch: &mut FilterWatch, shared: &Weak<Shared>, carriers: &impl Fn() -> Vec<String>) -> Option<()> {
     let shared = shared.upgrade()?;
     let tracks = conntrack::is_loaded() && watch.filter.has_rules().unwrap_or(true);
-    shared.tracks_connections.store(tracks, Relaxed);
+    shared.kernel.tracks_connections.store(tracks, Relaxed);
     let model = Arc::clone(&shared.snapshot.load().model);
     let is_auto = |listener: &Listener| listener.datapath.peek == PeekPlace::Auto;
     if !model.listeners.iter().any(is_auto) {
         return Some(());
     }
     let verdicts = watch.look(&model, &carriers());
-    let known = shared.filter_verdicts.load();
+    let known = shared.kernel.filter_verdicts.load();
     if **known != verdicts {
         let matters = |listener: &&Listener| PeekObstacle::of_configuration(listener).is_empty();
         for listener in model.listeners.iter().filter(matters) {
@@ -266,7 +266,7 @@ fn look_once(watch: &mut FilterWatch, shared: &Weak<Shared>, carriers: &impl Fn(
             );
             tell_ranges(&listener.name, &known, &verdicts);
         }
-        shared.filter_verdicts.store(Arc::new(verdicts));
+        shared.kernel.filter_verdicts.store(Arc::new(verdicts));
     }
     Some(())
 }

@@ -37,7 +37,7 @@ impl KernelPeek {
 
     /// Returns, for IPv4 and for IPv6, 1 where the kernel makes no sockets of passed-up connections: workers make them.
     pub(super) fn repairs(&self) -> [u32; 2] {
-        let is_tracked = self.shared.tracks_connections.load(Relaxed);
+        let is_tracked = self.shared.kernel.tracks_connections.load(Relaxed);
         let never = is_tracked || !self.peek.makes_sockets() || !is_on("tcp_syncookies");
         self.is_shared
             .each_ref()
@@ -62,7 +62,7 @@ impl KernelPeek {
     /// Attaches the program. Guarded targets need the shield first: the program does not check who may connect.
     pub(super) fn follow_interfaces(&self) {
         let snapshot = self.shared.snapshot.load();
-        let cover = self.shared.shield_cover.load();
+        let cover = self.shared.kernel.shield_cover.load();
         let waits_for_shield = snapshot
             .model
             .listeners

@@ -212,7 +212,7 @@ impl Services {
 
     /// Makes the programs refuse sources that workers have refused, until those have fewer connections again.
     fn block_over_limit(&self, picture: &super::ServicesView) {
-        self.shared.over_limit.drain(|listener, source| {
+        self.shared.limits.over.drain(|listener, source| {
             let number = picture
                 .guards
                 .numbers

@@ -176,6 +176,6 @@ impl HttpConnection<'_> {
         let shared = &self.worker.shared;
         let snapshot = shared.snapshot.load();
         let listener = snapshot.binds.find(self.local).map(|at| &snapshot.model.listeners[at]);
-        shared.stopping.load(Relaxed) || self.worker.drain.is_set() || !self.is_served_by(listener, None)
+        shared.life.stopping.load(Relaxed) || self.worker.drain.is_set() || !self.is_served_by(listener, None)
     }
 }
