@@ -13,7 +13,6 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use anyhow::{Context as _, bail};
-use parking_lot::Mutex;
 use signalbox_core::model::Model;
 use signalbox_core::routing::obstacle::PeekObstacle;
 use tokio::sync::{mpsc, oneshot};
@@ -29,7 +28,7 @@ use crate::control::state_db::StateDb;
 use crate::control::store::Store;
 use crate::control::store::persistent_state::PersistentState;
 use crate::control::takeover::{self, Predecessor};
-use crate::control::{Control, Facts, degraded, file_watch};
+use crate::control::{ConfigFile, Control, Facts, KernelHandles, degraded, file_watch};
 use crate::datapath::repaired;
 use crate::datapath::worker::{self, WorkerHandle, WorkerSetup};
 use crate::kernel::{Kernel, peek};
@@ -179,23 +178,23 @@ pub async fn start(options: Options) -> anyhow::Result<RunningBalancer> {
         counters: kernel.as_ref().map(|kernel| Arc::clone(&kernel.counters)),
         facts: Arc::new(facts),
         events: events.clone(),
-        file: file.as_ref().map(|(path, _)| path.clone()),
-        last_text: Arc::new(Mutex::new(file.map(|(_, text)| text))),
-        file_turn: Arc::default(),
-        cut: parts.cut,
-        flow_gc: flow_gc.clone(),
-        kernel_peek,
+        file: file.map(|(path, text)| ConfigFile::new(path, text)),
+        kernel: KernelHandles {
+            cut: parts.cut,
+            flow_gc: flow_gc.clone(),
+            kernel_peek,
+            services: Arc::clone(&services),
+        },
         jobs,
         migrations,
         routing: CurrentSource::default(),
-        services: Arc::clone(&services),
     };
     let routing = Arc::clone(&control.routing);
     let store = Store::new(shared, listener_set, memory, routing, services, events.clone());
     tokio::spawn(store.run(inbox, reported));
     apply_first(&control, model, instead).await?;
 
-    let mut unless_started = AttachedPeek(control.kernel_peek.clone());
+    let mut unless_started = AttachedPeek(control.kernel.kernel_peek.clone());
     relieve(predecessor, &control).await?;
     interface_watch::start(&control);
     // Handlers come before the API is open: a client of it may send a signal, whose default action ends the process.
@@ -281,7 +280,7 @@ async fn apply_first(control: &Control, model: Model, instead: Option<String>) -
         }
     }
     let origin = control.file.as_ref();
-    let origin = origin.map_or_else(|| "built in".to_owned(), |file| file.display().to_string());
+    let origin = origin.map_or_else(|| "built in".to_owned(), |file| file.path.display().to_string());
     let hint = degraded::low_ports_hint(&model);
     let (reply, applied) = oneshot::channel();
     let configuration = Configuration {
@@ -301,12 +300,16 @@ async fn apply_first(control: &Control, model: Model, instead: Option<String>) -
 async fn relieve(predecessor: Option<Predecessor>, control: &Control) -> anyhow::Result<()> {
     // Clients may have cookies of a predecessor with the same flows, or of a program that it has left. From the moment
     // when that one stops, this process must accept them.
-    let shares_flows = control.cut.as_ref().is_some_and(|(cut, _)| !cut.pins.is_locked());
+    let shares_flows = control
+        .kernel
+        .cut
+        .as_ref()
+        .is_some_and(|(cut, _)| !cut.pins.is_locked());
     let is_orphaned = predecessor.is_none() && peek::has_orphans().unwrap_or_default();
     let starts_early = is_orphaned || predecessor.is_some() && shares_flows;
     let old_pid = predecessor.as_ref().map(|old| old.pid);
     if let Some(old) = predecessor {
-        if let Some((cut, _)) = &control.cut {
+        if let Some((cut, _)) = &control.kernel.cut {
             // Not earlier: these programs replace the predecessor's, and must know the addresses by then.
             cut.follow_interfaces(false);
         }
@@ -321,18 +324,18 @@ async fn relieve(predecessor: Option<Predecessor>, control: &Control) -> anyhow:
         start_kernel_peek(control).await?;
     }
     replace_orphans(control, old_pid);
-    if let Some(flow_gc) = control.flow_gc.clone() {
+    if let Some(flow_gc) = control.kernel.flow_gc.clone() {
         let (started, shared) = (Arc::clone(&flow_gc), Arc::clone(&control.shared));
         tokio::task::spawn_blocking(move || started.start(starts_early))
             .await?
             .context("starting the garbage collection of the flow table")?;
-        if !starts_early && let Some(kernel_peek) = &control.kernel_peek {
+        if !starts_early && let Some(kernel_peek) = &control.kernel.kernel_peek {
             flow_gc.follow_kernel_peek(Arc::clone(kernel_peek));
             kernel_peek.start_later().context("starting the kernel peek")?;
         }
-        if let Some((cut, _)) = &control.cut {
+        if let Some((cut, _)) = &control.kernel.cut {
             let model = Arc::clone(&shared.snapshot.load().model);
-            let services = Arc::clone(&control.services);
+            let services = Arc::clone(&control.kernel.services);
             sync::start(model.ha.as_ref(), cut, &flow_gc, &shared, services)
                 .context("starting the replication of flows")?;
         }
@@ -353,10 +356,10 @@ impl Drop for AttachedPeek {
 
 /// Detaches programs of the kernel peek that earlier processes have left: this process' program does their work.
 fn replace_orphans(control: &Control, predecessor: Option<u32>) {
-    let detached = match &control.kernel_peek {
+    let detached = match &control.kernel.kernel_peek {
         Some(kernel_peek) => kernel_peek.replace_orphans(predecessor),
         None => {
-            let owns_flows = control.cut.as_ref().is_some_and(|(cut, _)| cut.pins.is_locked());
+            let owns_flows = control.kernel.cut.as_ref().is_some_and(|(cut, _)| cut.pins.is_locked());
             peek::detach_orphans(owns_flows)
         }
     };
@@ -375,7 +378,7 @@ fn replace_orphans(control: &Control, predecessor: Option<u32>) {
 
 /// Starts the kernel peek, and waits until its program knows the listeners.
 async fn start_kernel_peek(control: &Control) -> anyhow::Result<()> {
-    let (Some(kernel_peek), Some(flow_gc)) = (&control.kernel_peek, &control.flow_gc) else {
+    let (Some(kernel_peek), Some(flow_gc)) = (&control.kernel.kernel_peek, &control.kernel.flow_gc) else {
         return Ok(());
     };
     flow_gc.follow_kernel_peek(Arc::clone(kernel_peek));
@@ -397,7 +400,7 @@ fn follow_changes(control: &Control, etcd: Option<Arc<Etcd>>) {
     if let Some(file) = control.file.clone() {
         let watching = control.clone();
         tokio::spawn(async move {
-            if let Err(error) = file_watch::watch(watching, file).await {
+            if let Err(error) = file_watch::watch(watching, &file.path).await {
                 tracing::warn!(%error, "The configuration file is not watched: send SIGHUP after a change.");
             }
         });

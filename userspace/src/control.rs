@@ -75,19 +75,42 @@ pub struct Control {
     pub facts: Arc<Facts>,
     pub events: mpsc::UnboundedSender<StoreEvent>,
     /// Configuration file that `reload` reads. The demo has none.
-    pub file: Option<PathBuf>,
-    /// Text of that file when it was last read, accepted or not.
-    pub last_text: Arc<Mutex<Option<String>>>,
-    /// Held while that file is read and applied: texts are applied in the order in which they were read.
-    pub file_turn: Arc<tokio::sync::Mutex<()>>,
-    /// Tier `cut`, if it is in use.
-    pub cut: Option<(Arc<Cut>, Arc<Registry>)>,
-    pub flow_gc: Option<Arc<FlowGc>>,
-    pub kernel_peek: Option<Arc<KernelPeek>>,
+    pub file: Option<Arc<ConfigFile>>,
+    pub kernel: KernelHandles,
     pub jobs: Arc<Jobs>,
     pub migrations: Arc<Migrations>,
     /// The source of OpenShift's routing events, if there is one.
     pub routing: CurrentSource,
+}
+
+/// The configuration file.
+pub struct ConfigFile {
+    pub path: PathBuf,
+    /// Text when the file was last read, accepted or not.
+    last_text: Mutex<String>,
+    /// Held while the file is read and applied: texts are applied in the order in which they were read.
+    turn: tokio::sync::Mutex<()>,
+}
+
+impl ConfigFile {
+    /// The file that was read at the start.
+    #[must_use]
+    pub fn new(path: PathBuf, text: String) -> Arc<Self> {
+        Arc::new(Self {
+            path,
+            last_text: Mutex::new(text),
+            turn: tokio::sync::Mutex::default(),
+        })
+    }
+}
+
+/// Threads and tables that keep the kernel's part of the work.
+#[derive(Clone)]
+pub struct KernelHandles {
+    /// Tier `cut`, if it is in use.
+    pub cut: Option<(Arc<Cut>, Arc<Registry>)>,
+    pub flow_gc: Option<Arc<FlowGc>>,
+    pub kernel_peek: Option<Arc<KernelPeek>>,
     /// Layer-4 services.
     pub services: Arc<Services>,
 }
@@ -117,15 +140,15 @@ impl Control {
                 "this signalbox was started without a configuration file",
             ));
         };
-        let _turn = self.file_turn.lock().await;
-        match tokio::fs::read_to_string(file).await {
+        let _turn = file.turn.lock().await;
+        match tokio::fs::read_to_string(&file.path).await {
             Ok(text) => {
                 self.remember_text(&text);
                 self.apply_text(&text, source).await
             }
             Err(error) => Err(self.record_refusal(
                 source,
-                ChangeError::with_error(format!("reading {}: {error}", file.display())),
+                ChangeError::with_error(format!("reading {}: {error}", file.path.display())),
             )),
         }
     }
@@ -134,8 +157,8 @@ impl Control {
     /// would be undone. A file that is missing for the moment is ignored.
     pub async fn reload_if_changed(&self, source: &str) {
         let Some(file) = &self.file else { return };
-        let _turn = self.file_turn.lock().await;
-        if let Ok(text) = tokio::fs::read_to_string(file).await
+        let _turn = file.turn.lock().await;
+        if let Ok(text) = tokio::fs::read_to_string(&file.path).await
             && self.remember_text(&text)
         {
             // A refusal is logged and counted where it occurs.
@@ -145,10 +168,11 @@ impl Control {
 
     /// Remembers the text of the configuration file. False if it has not changed.
     pub fn remember_text(&self, text: &str) -> bool {
-        let mut read = self.last_text.lock();
-        let news = read.as_deref() != Some(text);
+        let Some(file) = &self.file else { return true };
+        let mut read = file.last_text.lock();
+        let news = *read != text;
         if news {
-            *read = Some(text.to_owned());
+            text.clone_into(&mut read);
         }
         news
     }
@@ -160,9 +184,8 @@ impl Control {
 
     /// Applies a configuration that replaces the file's, until the file is changed or read again.
     pub async fn apply_override(&self, text: &str, source: &str) -> Result<Applied, ChangeError> {
-        let file = self.last_text.lock().as_deref().map(fingerprint);
-        let instead = file.map(|of| ConfigOverride {
-            of,
+        let instead = self.file.as_ref().map(|file| ConfigOverride {
+            of: fingerprint(&file.last_text.lock()),
             text: text.to_owned(),
         });
         self.apply(text, source, instead).await
@@ -172,7 +195,10 @@ impl Control {
         let parsed = match config::parse(text) {
             Ok(parsed) => parsed,
             Err(errors) => {
-                let file = self.file.clone().unwrap_or_else(|| source.into());
+                let file = self
+                    .file
+                    .as_ref()
+                    .map_or_else(|| source.into(), |file| file.path.clone());
                 let listed: Vec<ConfigError> = errors.iter().cloned().collect();
                 let error = errors.with_file(&file).to_string();
                 return Err(self.record_refusal(source, ChangeError { error, errors: listed }));
@@ -251,7 +277,7 @@ impl Control {
             total += matching;
             all.extend(some);
         }
-        if let Some((cut, registry)) = self.cut.clone() {
+        if let Some((cut, registry)) = self.kernel.cut.clone() {
             let wanted = FlowFilter {
                 limit: filter.limit - all.len().min(filter.limit),
                 ..filter.clone()

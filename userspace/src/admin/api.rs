@@ -435,7 +435,7 @@ async fn service_flows(
     axum::extract::Path(name): axum::extract::Path<String>,
     Query(most): Query<ServiceFlowsQuery>,
 ) -> ApiReply<ServiceFlowsAnswer> {
-    let services = Arc::clone(&control.services);
+    let services = Arc::clone(&control.kernel.services);
     let wanted = name.clone();
     let some = move || services.flows(Some(&wanted), most.limit.unwrap_or(1000));
     let service_flows = tokio::task::spawn_blocking(some).await.unwrap_or_default();

@@ -334,7 +334,12 @@ fn at_listener(
     datapath.kernel_peek = kernel_peek_view(control, snapshot, &question, termination);
     let refused_path = is_refused.then(|| format!("HTTP 400: {AMBIGUOUS_PATH}"));
     let changed_path = asked_path.as_ref().and_then(AskedPath::change);
-    let shield = client.map(|client| control.services.judge(GuardKind::Listener, &listener.name, client));
+    let shield = client.map(|client| {
+        control
+            .kernel
+            .services
+            .judge(GuardKind::Listener, &listener.name, client)
+    });
     ListenerExplanation {
         listener: listener.name.clone(),
         shield,
@@ -366,7 +371,7 @@ fn kernel_peek_view(
     let configured = question.route.and_then(|at| snapshot.model.routes.get(at));
     let has_lists = configured.is_some_and(Route::treats_clients_differently);
     let without_peek = control.facts.without_peek.unwrap_or(PeekObstacle::NotAvailable);
-    let reasons = match &control.kernel_peek {
+    let reasons = match &control.kernel.kernel_peek {
         None => {
             let filter = control.shared.kernel.filter_verdicts.load();
             question.reasons_without_program(snapshot, &filter, without_peek)

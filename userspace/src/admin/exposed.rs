@@ -55,7 +55,7 @@ pub(super) fn explain_address(
     let name = service.map(|service| &service.name);
     let application = name.and_then(|name| snapshot.exposure.entries.get(name));
     let shield = match (service, client) {
-        (Some(service), Some(client)) => Some(control.services.judge(GuardKind::Service, &service.name, client)),
+        (Some(service), Some(client)) => Some(control.kernel.services.judge(GuardKind::Service, &service.name, client)),
         _ => None,
     };
     let protocols = services.iter().map(|service| service.protocol.as_str().into());

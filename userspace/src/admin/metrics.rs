@@ -351,13 +351,13 @@ impl Scrape {
             .counters
             .as_ref()
             .map_or_else(Vec::new, |counters| counters.exit_counts());
-        if let Some((cut, _)) = &self.0.cut {
+        if let Some((cut, _)) = &self.0.kernel.cut {
             // The programs of tier cut are counted separately, because they outlive the process.
             let ours = |reason: &Reason| reason.program().starts_with("cut");
             exits.retain(|(reason, _)| !ours(reason));
             exits.extend(cut.exit_counts().into_iter().filter(|(reason, _)| ours(reason)));
         }
-        if let Some(kernel_peek) = &self.0.kernel_peek {
+        if let Some(kernel_peek) = &self.0.kernel.kernel_peek {
             out.gauge(
                 "kernel_peek_routes",
                 "Names that are routed in the kernel, for each protocol",
@@ -379,6 +379,7 @@ impl Scrape {
         exits.retain(|(reason, _)| !ours(reason));
         exits.extend(
             self.0
+                .kernel
                 .services
                 .exit_counts()
                 .into_iter()

@@ -34,7 +34,7 @@ const ALL_GUARDS: &str = "*";
 
 /// `GET /api/v1/shield`: all guarded listeners and services.
 pub(super) async fn list(State(control): State<Arc<Control>>) -> ApiReply<ShieldAnswer> {
-    let services = &control.services;
+    let services = &control.kernel.services;
     answer(ShieldAnswer {
         guards: services.guards(),
         common_prefixes: services.shared_prefixes(),
@@ -211,7 +211,7 @@ fn refused_target(control: &Control, name: &str, change: &PrefixChange) -> Optio
 
 async fn set(control: &Control, name: &str, change: PrefixChange) -> ApiReply<GuardPrefixesAnswer> {
     // An operator who denies a client must know if the shield is not active.
-    if let Some(why) = control.services.shield_problem() {
+    if let Some(why) = control.kernel.services.shield_problem() {
         return problem(
             StatusCode::SERVICE_UNAVAILABLE,
             "The shield is not in force",
@@ -220,13 +220,13 @@ async fn set(control: &Control, name: &str, change: PrefixChange) -> ApiReply<Gu
     }
     match control.set_prefixes(name, change).await {
         Ok(prefixes) => {
-            let services = Arc::clone(&control.services);
+            let services = Arc::clone(&control.kernel.services);
             let settled = tokio::task::spawn_blocking(move || services.wait_until_settled(SETTLE_TIMEOUT)).await;
             let late = || {
                 let is_late = !matches!(settled, Ok(true));
                 is_late.then(|| format!("they have not been within {} s", SETTLE_TIMEOUT.as_secs()))
             };
-            match control.services.shield_problem().or_else(late) {
+            match control.kernel.services.shield_problem().or_else(late) {
                 None => answer(GuardPrefixesAnswer {
                     prefixes: (*prefixes).clone(),
                 }),
@@ -255,7 +255,7 @@ pub(super) async fn explain(
     State(control): State<Arc<Control>>,
     Query(ClientQuery { client }): Query<ClientQuery>,
 ) -> ApiReply<ShieldExplanation> {
-    let services = Arc::clone(&control.services);
+    let services = Arc::clone(&control.kernel.services);
     // In a blocking thread, because a million prefixes take time.
     let judged = tokio::task::spawn_blocking(move || {
         let all = services.guards();
@@ -280,13 +280,13 @@ pub(super) async fn drops(
     State(control): State<Arc<Control>>,
     Query(most): Query<DropsQuery>,
 ) -> ApiReply<DropsAnswer> {
-    let drops = control.services.drops.latest(most.limit.unwrap_or(100));
+    let drops = control.kernel.services.drops.latest(most.limit.unwrap_or(100));
     answer(DropsAnswer { drops })
 }
 
 /// Streams new samples of dropped packets, beginning with `hello`.
 pub(super) async fn follow(State(control): State<Arc<Control>>) -> Sse<impl Stream<Item = Result<Event, Infallible>>> {
-    let drops = BroadcastStream::new(control.services.drops.follow());
+    let drops = BroadcastStream::new(control.kernel.services.drops.follow());
     let drops = drops.map(|drop| match drop {
         Ok(drop) => event("drop", &drop),
         Err(BroadcastStreamRecvError::Lagged(n)) => Event::default().event("missed").data(n.to_string()),

@@ -81,7 +81,7 @@ pub(super) fn view(
             ..not_cut("copy", Ineligible::PerRequest, why)
         };
     }
-    let why_not_available = control.cut.is_none().then(|| {
+    let why_not_available = control.kernel.cut.is_none().then(|| {
         let all = &control.facts.degraded;
         let why = all.iter().find(|(what, _)| *what == "cut" || *what == "ebpf");
         why.map_or_else(|| "tier cut is not available".to_owned(), |(_, why)| why.to_string())
@@ -137,7 +137,7 @@ fn limits_concurrent(route: Option<&Route>, policy: &RequestPolicy) -> bool {
 fn cuts_long_answers(control: &Control, listener: &Listener, route: Option<&Route>, policy: &RequestPolicy) -> bool {
     let datapath = listener.datapath;
     let is_on = datapath.cuts_long_answers && datapath.cut && datapath.tier.is_none();
-    is_on && control.cut.is_some() && !limits_concurrent(route, policy)
+    is_on && control.kernel.cut.is_some() && !limits_concurrent(route, policy)
 }
 
 /// Why a connection's last request would not be cut, as far as this does not depend on the request.
@@ -155,7 +155,7 @@ fn last_request(
         Ineligible::LastRequest(obstacle)
     } else if limits_concurrent {
         Ineligible::CountedRequest
-    } else if control.cut.is_none() {
+    } else if control.kernel.cut.is_none() {
         Ineligible::NotAvailable
     } else {
         return None;

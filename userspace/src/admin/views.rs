@@ -63,7 +63,7 @@ pub fn status(control: &Control) -> StatusAnswer {
         },
         routes: snapshot.routes.len(),
         connection_log: super::log::view(&shared.log),
-        config: control.file.clone(),
+        config: control.file.as_ref().map(|file| file.path.clone()),
         last_reload,
         reloads: ReloadCounts {
             ok: shared.applied.reloads.ok.get(),
@@ -288,10 +288,10 @@ pub fn config(control: &Control) -> Result<ConfigAnswer<Value>, serde_json::Erro
 pub fn services(control: &Control) -> ServicesAnswer {
     let snapshot = control.shared.snapshot.load();
     ServicesAnswer {
-        services: control.services.list(),
+        services: control.kernel.services.list(),
         ranges: snapshot.exposure.ranges.clone(),
         not_exposed: super::exposed::not_exposed(&snapshot),
-        hooks: control.services.hooks(),
-        troubles: control.services.problems(),
+        hooks: control.kernel.services.hooks(),
+        troubles: control.kernel.services.problems(),
     }
 }

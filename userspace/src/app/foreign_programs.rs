@@ -29,8 +29,8 @@ pub(super) async fn follow(control: Control) {
 }
 
 fn look(control: &Control) -> Vec<String> {
-    let of_cut = control.cut.iter().flat_map(|(cut, _)| cut.attached_interfaces());
-    let of_services = control.services.hooks().into_iter().map(|hook| Interface {
+    let of_cut = control.kernel.cut.iter().flat_map(|(cut, _)| cut.attached_interfaces());
+    let of_services = control.kernel.services.hooks().into_iter().map(|hook| Interface {
         index: hook.index,
         name: hook.interface,
         mtu: 0,

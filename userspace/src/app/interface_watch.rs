@@ -28,11 +28,11 @@ fn follow(mut watch: LinkWatch, control: &Control) {
             return;
         }
         // The order matters: the kernel peek waits for the shield and for the programs of tier `cut`.
-        control.services.look_now(SHIELD_TIMEOUT);
-        if let Some(flow_gc) = &control.flow_gc {
+        control.kernel.services.look_now(SHIELD_TIMEOUT);
+        if let Some(flow_gc) = &control.kernel.flow_gc {
             flow_gc.follow_interfaces();
         }
-        if let Some(kernel_peek) = &control.kernel_peek {
+        if let Some(kernel_peek) = &control.kernel.kernel_peek {
             kernel_peek.look_again();
         }
         std::thread::sleep(LOOK_INTERVAL);

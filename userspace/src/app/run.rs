@@ -117,7 +117,7 @@ impl RunningBalancer {
                 _ = interrupt.recv() => is_hurried = true,
             }
         }
-        if let Some(kernel_peek) = &self.control.kernel_peek {
+        if let Some(kernel_peek) = &self.control.kernel.kernel_peek {
             kernel_peek.stop(relieved);
         }
         let deadline = Instant::now() + period;
@@ -146,17 +146,17 @@ impl RunningBalancer {
             tracing::warn!(connections = left, "Stopping with open connections: they are reset.");
         }
         self.admin.close();
-        if let (Some((cut, _)), false) = (&self.control.cut, relieved) {
+        if let (Some((cut, _)), false) = (&self.control.kernel.cut, relieved) {
             sync::hand_over::end_all(cut);
         }
         if let Some(flow_gc) = &self.flow_gc {
             flow_gc.stop();
         }
-        if let Some(kernel_peek) = &self.control.kernel_peek {
+        if let Some(kernel_peek) = &self.control.kernel.kernel_peek {
             kernel_peek.leave();
         }
         if !relieved {
-            self.control.services.stop(are_kept);
+            self.control.kernel.services.stop(are_kept);
         }
         shared.log.flush(LOG_TIMEOUT);
         tracing::info!("Stopped.");
@@ -173,6 +173,7 @@ async fn stop_listening(control: &Control, are_kept: bool) {
     // The kernel peek has answered SYNs of some clients. Their first data is passed up by it, and cannot be later.
     if are_kept
         && control
+            .kernel
             .kernel_peek
             .as_ref()
             .is_some_and(|kernel_peek| kernel_peek.is_loaded())

@@ -10,12 +10,12 @@ impl Control {
     #[must_use]
     pub fn missing_features(&self) -> Vec<MissingFeature> {
         let snapshot = self.shared.snapshot.load();
-        let services = self.services.services_problem().map(|why| MissingFeature {
+        let services = self.kernel.services.services_problem().map(|why| MissingFeature {
             feature: "services".into(),
             why,
             is_required: true,
         });
-        let shield = self.services.shield_problem().map(|why| MissingFeature {
+        let shield = self.kernel.services.shield_problem().map(|why| MissingFeature {
             feature: "shield".into(),
             why,
             is_required: snapshot.model.shield.required,
@@ -36,7 +36,11 @@ impl Control {
                     is_required: false,
                 })
             });
-        let kernel_peek = self.kernel_peek.as_ref().and_then(|kernel_peek| kernel_peek.problem());
+        let kernel_peek = self
+            .kernel
+            .kernel_peek
+            .as_ref()
+            .and_then(|kernel_peek| kernel_peek.problem());
         let kernel_peek = kernel_peek.map(|why| MissingFeature {
             feature: "kernel_peek".into(),
             why,

@@ -1,7 +1,7 @@
 //! Detects changes of the configuration file, including a swap of a ConfigMap's symlink.
 
 use std::ffi::OsStr;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::Duration;
 
 use notify::event::{AccessKind, AccessMode, ModifyKind};
@@ -41,7 +41,7 @@ impl Change {
 }
 
 /// Reloads the file when its content has changed and its writer has closed it. Returns only on an error.
-pub async fn watch(control: Control, file: PathBuf) -> Result<(), notify::Error> {
+pub async fn watch(control: Control, file: &Path) -> Result<(), notify::Error> {
     let (changed, mut changes) = mpsc::unbounded_channel();
     let name = file.file_name().map(OsStr::to_owned);
     let mut watcher = notify::recommended_watcher(move |event: notify::Result<notify::Event>| {

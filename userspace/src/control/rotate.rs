@@ -158,7 +158,7 @@ impl Control {
         let subjects = &expand_machines(&snapshot, subjects)[..];
         let mut all = connections_by_host(&snapshot, subjects);
         drop(snapshot);
-        for (host, flows) in self.services.flows_by_host(subjects, since) {
+        for (host, flows) in self.kernel.services.flows_by_host(subjects, since) {
             match all.iter_mut().find(|(known, _)| *known == host) {
                 Some((_, count)) => *count += flows,
                 None => all.push((host, flows)),
@@ -185,7 +185,7 @@ impl Control {
         for worker in &self.workers {
             worker.send(WorkerCommand::Close(Arc::clone(&subjects)));
         }
-        let (flow_gc, services) = (self.flow_gc.clone(), Arc::clone(&self.services));
+        let (flow_gc, services) = (self.kernel.flow_gc.clone(), Arc::clone(&self.kernel.services));
         tokio::task::spawn_blocking(move || {
             if let Some(flow_gc) = flow_gc {
                 flow_gc.close(&subjects);

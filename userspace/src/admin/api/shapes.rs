@@ -6,7 +6,6 @@ use std::sync::Arc;
 
 use axum::body::{Body, to_bytes};
 use axum::http::Request;
-use parking_lot::Mutex;
 use serde_json::Value;
 use signalbox_api::hosts::LastCheck;
 use signalbox_core::routing::health::Health;
@@ -15,7 +14,7 @@ use tokio::sync::mpsc;
 use tower::ServiceExt as _;
 
 use crate::control::routing::CurrentSource;
-use crate::control::{Control, Facts};
+use crate::control::{ConfigFile, Control, Facts, KernelHandles};
 use crate::reconcile::l4::Services;
 use crate::state::sync::PeerState;
 use crate::state::{ClusterState, HostState, ListenerState, RouteState, Shared, Snapshot};
@@ -147,16 +146,16 @@ pub(in crate::admin) fn control() -> Control {
             degraded: vec![("cut", "no rights".into())],
         }),
         events: mpsc::unbounded_channel().0,
-        file: Some(PathBuf::from("/etc/signalbox.yaml")),
-        last_text: Arc::new(Mutex::new(None)),
-        file_turn: Arc::default(),
-        cut: None,
-        flow_gc: None,
-        kernel_peek: None,
+        file: Some(ConfigFile::new("/etc/signalbox.yaml".into(), CONFIG.into())),
+        kernel: KernelHandles {
+            cut: None,
+            flow_gc: None,
+            kernel_peek: None,
+            services,
+        },
         jobs: Arc::default(),
         migrations: Arc::default(),
         routing: CurrentSource::default(),
-        services,
     }
 }
 

@@ -38,7 +38,7 @@ impl Scrape {
             used: f64::from(with_sockets),
             size: f64::from(configured.unwrap_or(facts.max_connections)),
         }];
-        if let Some((cut, _)) = &self.0.cut {
+        if let Some((cut, _)) = &self.0.kernel.cut {
             let (own, of_workers) = (cut.table.own_len(), cut.table.worker_len());
             let peeked = cut.table.used_among(of_workers..own);
             all.push(Room {
@@ -55,8 +55,8 @@ impl Scrape {
                 });
             }
         }
-        if let Some(size) = self.0.services.max_flows() {
-            let flows = self.0.services.list();
+        if let Some(size) = self.0.kernel.services.max_flows() {
+            let flows = self.0.kernel.services.list();
             all.push(Room {
                 what: "service_flows",
                 used: flows.iter().map(|service| f64::from(service.flows)).sum(),

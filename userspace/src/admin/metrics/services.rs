@@ -13,7 +13,7 @@ fn labels_of(service: &ServiceView) -> Vec<(&'static str, &str)> {
 
 impl Scrape {
     pub(super) fn services(&self, out: &mut MetricWriter<'_>) -> fmt::Result {
-        let (services, hooks) = (self.0.services.list(), self.0.services.hooks());
+        let (services, hooks) = (self.0.kernel.services.list(), self.0.kernel.services.hooks());
         let of = |get: fn(&ServiceView) -> u64| {
             let one = move |service: &'_ ServiceView| get(service);
             services
@@ -74,7 +74,7 @@ impl Scrape {
             "Interfaces with a program of layer-4 services, and which: 1",
             on,
         )?;
-        let troubles = self.0.services.problems().len();
+        let troubles = self.0.kernel.services.problems().len();
         out.gauge(
             "service_troubles",
             "Problems of layer-4 services; `signalbox services` lists them",
@@ -123,7 +123,7 @@ impl Scrape {
     }
 
     pub(super) fn shield(&self, out: &mut MetricWriter<'_>) -> fmt::Result {
-        let guards = self.0.services.guards();
+        let guards = self.0.kernel.services.guards();
         let decisions = guards.iter().flat_map(|guard| {
             guard.decisions.iter().map(move |(decision, count)| {
                 let labels = vec![
@@ -139,7 +139,7 @@ impl Scrape {
             "Packets of a listener or a layer-4 service that the shield has dropped, or answered with a SYN cookie",
             decisions,
         )?;
-        let common = self.0.services.shared_prefixes();
+        let common = self.0.kernel.services.shared_prefixes();
         let own = guards.iter().map(|guard| {
             (
                 vec![("kind", guard.kind.as_str()), ("name", guard.name.as_str())],
