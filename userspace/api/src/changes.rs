@@ -9,6 +9,7 @@ use crate::rotations::{Action, Progress};
 
 /// A change, as an event with this name and these data.
 #[derive(Clone, Debug, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(tag = "event", content = "data", rename_all = "lowercase")]
 pub enum ChangeEvent {
     Configuration {

@@ -21,6 +21,7 @@ pub mod services;
 pub mod shield;
 pub mod sources;
 pub mod status;
+pub mod streams;
 pub mod weights;
 
 use std::borrow::Cow;

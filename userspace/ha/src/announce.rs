@@ -8,13 +8,13 @@ use std::time::Duration;
 
 use hyper::Method;
 use serde_json::json;
+use signalbox_api::ha::Condition;
 use signalbox_core::availability::ha::notice::GroupState;
 use signalbox_sources::client::{ApiClient, percent_encoded};
 use tokio::process::Command;
 use tokio::sync::{mpsc, watch};
 
 use crate::Settings;
-use crate::follow::Condition;
 
 /// Time before a report that has failed is repeated.
 const RETRY_INTERVAL: Duration = Duration::from_secs(1);

@@ -2,10 +2,9 @@
 
 use std::time::{Duration, Instant};
 
+use signalbox_api::ha::Condition;
 use signalbox_core::model::HighAvailability;
 use signalbox_core::model::ha::Preemption;
-
-use crate::follow::Condition;
 
 /// Eligibility of this node, with the memory that the decision needs.
 #[derive(Debug, Default)]

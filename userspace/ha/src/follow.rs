@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use serde::Deserialize;
+use signalbox_api::ha::Condition;
 use signalbox_sources::client::ApiClient;
 use tokio::sync::watch;
 use tokio::time::Instant;
@@ -15,18 +15,6 @@ use crate::Settings;
 const SILENCE_TIMEOUT: Duration = Duration::from_secs(2);
 /// Pause between two attempts to reach a signalbox that does not answer.
 const RETRY_INTERVAL: Duration = Duration::from_millis(100);
-
-/// Condition of signalbox.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
-pub(crate) struct Condition {
-    /// Id of its process; 0: it does not answer.
-    pub(crate) pid: u32,
-    pub(crate) ready: bool,
-    #[serde(default)]
-    pub(crate) reasons: Vec<String>,
-    pub(crate) stopping: bool,
-    pub(crate) may_preempt: bool,
-}
 
 /// Follows signalbox endlessly, and publishes its condition.
 pub(crate) async fn run(settings: watch::Receiver<Arc<Settings>>, condition: watch::Sender<Condition>) {

@@ -16,9 +16,9 @@ use tokio::sync::{mpsc, watch};
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
-use crate::follow::Condition;
 use crate::notices::Notices;
 use crate::{Directory, Settings, announce, firewall, follow};
+use signalbox_api::ha::Condition;
 use supervisor::Supervisor;
 
 /// Time that the last reports have at the end.

@@ -1,44 +1,38 @@
 //! `GET /api/v1/events`: changes as they happen (server-sent events).
 
-use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
 
 use axum::extract::State;
-use axum::response::sse::{Event, KeepAlive, Sse};
-use serde::Serialize;
+use axum::response::sse::{KeepAlive, Sse};
 use signalbox_api::live::Hello;
+use signalbox_api::streams::{ChangesEvent, ChangesNotice};
 use tokio_stream::wrappers::BroadcastStream;
 use tokio_stream::wrappers::errors::BroadcastStreamRecvError;
 use tokio_stream::{Stream, StreamExt as _};
 
+use super::reply::{EventStream, StreamedEvent, event};
 use crate::control::Control;
 
 /// Interval of keep-alive comments on a quiet connection: shorter than the usual time-outs of proxies.
 pub(super) const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(15);
 
-/// Makes an event of this kind.
-pub(super) fn event(kind: &str, data: &impl Serialize) -> Event {
-    let text = serde_json::to_string(data).unwrap_or_default();
-    Event::default().event(kind).data(text)
-}
-
 /// Streams changes, beginning with `hello`. A client that reads too slowly gets the number of changes that it has
 /// `missed`, and loads the state again.
-pub(super) async fn stream(State(control): State<Arc<Control>>) -> Sse<impl Stream<Item = Result<Event, Infallible>>> {
+pub(super) async fn stream(
+    State(control): State<Arc<Control>>,
+) -> EventStream<ChangesEvent, impl Stream<Item = StreamedEvent>> {
     let changes = BroadcastStream::new(control.shared.changes.subscribe());
     let hello = Hello {
         version: env!("CARGO_PKG_VERSION").into(),
         pid: Some(std::process::id()),
         interval_ms: None,
     };
-    let hello = event("hello", &hello);
+    let hello = event(&ChangesNotice::Hello(hello));
     let changes = changes.map(|change| match change {
-        Ok(change) => {
-            let change = serde_json::to_value(&*change).unwrap_or_default();
-            event(change["event"].as_str().unwrap_or_default(), &change["data"])
-        }
-        Err(BroadcastStreamRecvError::Lagged(n)) => Event::default().event("missed").data(n.to_string()),
+        Ok(change) => event(&*change),
+        Err(BroadcastStreamRecvError::Lagged(n)) => event(&ChangesNotice::Missed(n)),
     });
-    Sse::new(tokio_stream::once(hello).chain(changes).map(Ok)).keep_alive(KeepAlive::new().interval(KEEPALIVE_INTERVAL))
+    let events = Sse::new(tokio_stream::once(hello).chain(changes));
+    events.keep_alive(KeepAlive::new().interval(KEEPALIVE_INTERVAL)).into()
 }

@@ -1,31 +1,30 @@
 //! High availability by API: the groups of virtual addresses, reports of their supervisor, and the data that it needs.
 
-use std::convert::Infallible;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
 use axum::extract::{Path, State};
 use axum::http::StatusCode;
-use axum::response::sse::{Event, Sse};
+use axum::response::sse::Sse;
 use signalbox_api::by_label;
 use signalbox_api::changes::ChangeEvent;
 use signalbox_api::ha::{
     Condition, GroupAnswer, GroupUpdate, GroupView, HaAnswer, HaNode, HandOverAnswer, NodeAddress, PeerView,
     ReclaimAnswer, ReclaimBody, SyncView,
 };
+use signalbox_api::streams::ConditionEvent;
 use signalbox_core::limits::stats::Counter;
 use signalbox_core::model::HighAvailability;
 use signalbox_core::model::ha::VipGroup;
 use tokio::sync::mpsc;
 use tokio::time::Instant;
+use tokio_stream::Stream;
 use tokio_stream::wrappers::ReceiverStream;
-use tokio_stream::{Stream, StreamExt as _};
 
-use super::events::event;
 use super::problem::problem;
 use super::readiness::unready_reasons;
-use super::reply::{ApiReply, answer};
+use super::reply::{ApiReply, EventStream, StreamedEvent, answer, event};
 use crate::control::Control;
 use crate::state::sync::Rejection;
 use crate::sync::{hand_over, reclaim};
@@ -223,18 +222,18 @@ fn find_group<'a>(ha: Option<&'a HighAvailability>, name: &str) -> Option<&'a Vi
 /// Without a follower, this node counts as one that has no group.
 pub(super) async fn follow(
     State(control): State<Arc<Control>>,
-) -> Sse<impl Stream<Item = Result<Event, Infallible>> + use<>> {
+) -> EventStream<ConditionEvent, impl Stream<Item = StreamedEvent> + use<>> {
     let (sender, receiver) = mpsc::channel(4);
     tokio::spawn(async move {
         let _guard = control.shared.ha.follow();
         let (mut last, mut told_at) = (None, Instant::now());
         loop {
-            let condition = Some(condition(&control));
-            if condition != last || told_at.elapsed() >= HEARTBEAT_INTERVAL {
-                let event = event("condition", &condition);
+            let condition = condition(&control);
+            if last.as_ref() != Some(&condition) || told_at.elapsed() >= HEARTBEAT_INTERVAL {
+                let event = event(&ConditionEvent::Condition(condition.clone()));
                 // A follower that does not read gets the event when it reads again.
                 if sender.try_send(event).is_ok() {
-                    (last, told_at) = (condition, Instant::now());
+                    (last, told_at) = (Some(condition), Instant::now());
                 }
             }
             // A supervisor that connects during the takeover would otherwise follow a process that is ending.
@@ -247,5 +246,5 @@ pub(super) async fn follow(
             }
         }
     });
-    Sse::new(ReceiverStream::new(receiver).map(Ok))
+    Sse::new(ReceiverStream::new(receiver)).into()
 }

@@ -3,20 +3,20 @@
 mod view;
 pub(super) mod websocket;
 
-use std::convert::Infallible;
 use std::sync::Arc;
 
 use axum::extract::{Query, State};
-use axum::response::sse::{Event, KeepAlive, Sse};
+use axum::response::sse::{KeepAlive, Sse};
 use serde::Deserialize;
 use signalbox_api::live::{Hello, HistoryAnswer};
+use signalbox_api::streams::LiveEvent;
 use tokio::time::MissedTickBehavior;
 use tokio_stream::wrappers::BroadcastStream;
 use tokio_stream::wrappers::errors::BroadcastStreamRecvError;
 use tokio_stream::{Stream, StreamExt as _};
 
-use super::events::{KEEPALIVE_INTERVAL, event};
-use super::reply::{ApiReply, answer};
+use super::events::KEEPALIVE_INTERVAL;
+use super::reply::{ApiReply, EventStream, StreamedEvent, answer, event};
 use crate::control::Control;
 use crate::state::Shared;
 use crate::state::series::{MAX_SAMPLES, SAMPLE_INTERVAL, Sample};
@@ -34,25 +34,28 @@ pub(super) async fn sample(shared: Arc<Shared>) {
 /// Streams samples, beginning with `hello` and the last sample. A sample has the list of hosts if it has changed, and
 /// the figures of those hosts whose figures have changed. A client that reads too slowly gets the number of samples
 /// that it has `missed`. No other data is lost, since the figures are cumulative.
-pub(super) async fn stream(State(control): State<Arc<Control>>) -> Sse<impl Stream<Item = Result<Event, Infallible>>> {
+pub(super) async fn stream(
+    State(control): State<Arc<Control>>,
+) -> EventStream<LiveEvent, impl Stream<Item = StreamedEvent>> {
     let (last, coming) = control.shared.series.subscribe();
     let hello = Hello {
         version: env!("CARGO_PKG_VERSION").into(),
         pid: Some(std::process::id()),
         interval_ms: Some(SAMPLE_INTERVAL.as_millis() as u64),
     };
-    let hello = event("hello", &hello);
+    let hello = event(&LiveEvent::Hello(hello));
     let mut before: Option<Arc<Sample>> = None;
     let samples = tokio_stream::iter(last.map(Ok)).chain(BroadcastStream::new(coming));
     let samples = samples.map(move |sample| match sample {
         Ok(sample) => {
-            let change = event("sample", &view::change(before.as_deref(), &sample));
+            let change = event(&LiveEvent::Sample(view::change(before.as_deref(), &sample)));
             before = Some(sample);
             change
         }
-        Err(BroadcastStreamRecvError::Lagged(n)) => Event::default().event("missed").data(n.to_string()),
+        Err(BroadcastStreamRecvError::Lagged(n)) => event(&LiveEvent::Missed(n)),
     });
-    Sse::new(tokio_stream::once(hello).chain(samples).map(Ok)).keep_alive(KeepAlive::new().interval(KEEPALIVE_INTERVAL))
+    let events = Sse::new(tokio_stream::once(hello).chain(samples));
+    events.keep_alive(KeepAlive::new().interval(KEEPALIVE_INTERVAL)).into()
 }
 
 #[derive(Deserialize)]

@@ -16,7 +16,7 @@ use serde_json::{Value, json};
 use signalbox_api::problem::Problem;
 
 pub(super) use self::type_schema::{DescribedType, TypeSchema};
-use super::reply::{Content, DescribedHandler, DescribedReply};
+use super::reply::{Content, DescribedHandler, DescribedReply, EVENT_STREAM};
 use crate::control::Control;
 
 /// Schemas of the types, which the test `schemas` writes from them.
@@ -163,7 +163,7 @@ fn describe(operation: &Operation, content: &[Content]) -> Value {
     }));
     let content: BTreeMap<_, _> = content
         .iter()
-        .map(|(kind, schema)| (kind, described_content(*schema)))
+        .map(|content| (content.0, described_content(content)))
         .collect();
     let problem = json!({
         "description": "It was refused; nothing has changed",
@@ -195,10 +195,15 @@ fn describe(operation: &Operation, content: &[Content]) -> Value {
     described
 }
 
-/// Describes an answer. One in JSON also has the version of the API.
-fn described_content(schema: Option<TypeSchema>) -> Value {
+/// Describes an answer. One in JSON also has the version of the API. Each event of a stream has its kind on a line
+/// `event:`, and its data on a line `data:`.
+fn described_content((kind, schema): &Content) -> Value {
     let Some(schema) = schema else { return json!({}) };
     let mut described = schema.reference();
+    if *kind == EVENT_STREAM {
+        // The name of `itemSchema` (OpenAPI 3.2) in documents of 3.1.
+        return json!({ "schema": { "type": "string" }, "x-oai-itemSchema": described });
+    }
     described["properties"] = json!({ "apiVersion": { "const": "v1" } });
     described["required"] = json!(["apiVersion"]);
     json!({ "schema": described })

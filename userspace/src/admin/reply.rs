@@ -56,7 +56,44 @@ impl<T> IntoResponse for TextOr<T> {
     }
 }
 
-/// Media type of an answer, and the schema of JSON.
+/// Stream of events of type `E`.
+pub(super) struct EventStream<E, S> {
+    events: Sse<S>,
+    of: PhantomData<fn() -> E>,
+}
+
+/// An event of a stream.
+pub(super) type StreamedEvent = Result<Event, Infallible>;
+
+impl<E, S> From<Sse<S>> for EventStream<E, S> {
+    fn from(events: Sse<S>) -> Self {
+        Self {
+            events,
+            of: PhantomData,
+        }
+    }
+}
+
+impl<E, S> IntoResponse for EventStream<E, S>
+where
+    S: Stream<Item = StreamedEvent> + Send + 'static,
+{
+    fn into_response(self) -> Response {
+        self.events.into_response()
+    }
+}
+
+/// Makes an event of a type that names its kind `event`, and its content `data`.
+pub(super) fn event(event: &impl Serialize) -> StreamedEvent {
+    let event = serde_json::to_value(event).unwrap_or_default();
+    let kind = event["event"].as_str().unwrap_or_default();
+    Ok(Event::default().event(kind).data(event["data"].to_string()))
+}
+
+/// Media type of a stream of events.
+pub(super) const EVENT_STREAM: &str = "text/event-stream";
+
+/// Media type of an answer, and the schema of JSON, or of the events of a stream.
 pub(super) type Content = (&'static str, Option<TypeSchema>);
 
 const TEXT: Content = ("text/plain", None);
@@ -82,8 +119,8 @@ impl DescribedReply for &str {
     const CONTENT: &'static [Content] = &[TEXT];
 }
 
-impl<S: Stream<Item = Result<Event, Infallible>>> DescribedReply for Sse<S> {
-    const CONTENT: &'static [Content] = &[("text/event-stream", None)];
+impl<E: DescribedType, S> DescribedReply for EventStream<E, S> {
+    const CONTENT: &'static [Content] = &[(EVENT_STREAM, Some(TypeSchema::of::<E>()))];
 }
 
 /// Handler with arguments `A`, whose reply can be described.

@@ -1,7 +1,6 @@
 //! The shield by API: guards with their counts, prefixes, samples of dropped packets.
 
 use std::collections::{BTreeSet, HashSet};
-use std::convert::Infallible;
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,20 +8,21 @@ use std::time::Duration;
 use axum::extract::{Path, Query, State};
 use axum::http::StatusCode;
 use axum::response::Response;
-use axum::response::sse::{Event, KeepAlive, Sse};
+use axum::response::sse::{KeepAlive, Sse};
 use serde::Deserialize;
 use signalbox_api::live::Hello;
 use signalbox_api::shield::{
     DropsAnswer, GuardPrefixesAnswer, GuardVerdict, PrefixesAnswer, ShieldAnswer, ShieldExplanation,
 };
+use signalbox_api::streams::DropEvent;
 use signalbox_core::model::shield::{PrefixEdit, Prefixes};
 use tokio_stream::wrappers::BroadcastStream;
 use tokio_stream::wrappers::errors::BroadcastStreamRecvError;
 use tokio_stream::{Stream, StreamExt as _};
 
-use super::events::{KEEPALIVE_INTERVAL, event};
+use super::events::KEEPALIVE_INTERVAL;
 use super::problem::problem;
-use super::reply::{ApiReply, answer};
+use super::reply::{ApiReply, EventStream, StreamedEvent, answer, event};
 use crate::control::Control;
 use crate::control::event::PrefixChange;
 use crate::datapath::flow::FlowFilter;
@@ -285,16 +285,19 @@ pub(super) async fn drops(
 }
 
 /// Streams new samples of dropped packets, beginning with `hello`.
-pub(super) async fn follow(State(control): State<Arc<Control>>) -> Sse<impl Stream<Item = Result<Event, Infallible>>> {
+pub(super) async fn follow(
+    State(control): State<Arc<Control>>,
+) -> EventStream<DropEvent, impl Stream<Item = StreamedEvent>> {
     let drops = BroadcastStream::new(control.kernel.services.drops.follow());
     let drops = drops.map(|drop| match drop {
-        Ok(drop) => event("drop", &drop),
-        Err(BroadcastStreamRecvError::Lagged(n)) => Event::default().event("missed").data(n.to_string()),
+        Ok(drop) => event(&DropEvent::Drop(drop)),
+        Err(BroadcastStreamRecvError::Lagged(n)) => event(&DropEvent::Missed(n)),
     });
     let hello = Hello {
         version: env!("CARGO_PKG_VERSION").into(),
         ..Hello::default()
     };
-    let hello = event("hello", &hello);
-    Sse::new(tokio_stream::once(hello).chain(drops).map(Ok)).keep_alive(KeepAlive::new().interval(KEEPALIVE_INTERVAL))
+    let hello = event(&DropEvent::Hello(hello));
+    let events = Sse::new(tokio_stream::once(hello).chain(drops));
+    events.keep_alive(KeepAlive::new().interval(KEEPALIVE_INTERVAL)).into()
 }

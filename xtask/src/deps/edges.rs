@@ -34,6 +34,7 @@ const ALLOWED: [(&str, &[&str]); 17] = [
         "signalbox-ha",
         &[
             "signalbox-core",
+            "signalbox-api",
             "signalbox-config",
             "signalbox-sys",
             "signalbox-sources",

@@ -12,10 +12,10 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 
 use crate::eligibility::Eligibility;
-use crate::follow::Condition;
 use crate::keepalived::{self, CONFIG_FILE, Keepalived};
 use crate::notices::Notices;
 use crate::{Directory, Settings, address, firewall, planned};
+use signalbox_api::ha::Condition;
 
 /// Pause before the first restart of keepalived; it doubles with each.
 const FIRST_RESTART_INTERVAL: Duration = Duration::from_millis(200);

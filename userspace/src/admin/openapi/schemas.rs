@@ -9,11 +9,16 @@ use schemars::generate::SchemaSettings;
 use schemars::transform::RecursiveTransform;
 use schemars::{Schema, SchemaGenerator};
 use serde_json::{Map, Value, json};
+use signalbox_api::changes::ChangeEvent;
+use signalbox_api::ha::Condition;
+use signalbox_api::live::{Hello, SampleChange};
 use signalbox_api::problem::Problem;
+use signalbox_api::streams::{ChangesEvent, ChangesNotice, ConditionEvent, LiveEvent};
 use tower::ServiceExt as _;
 
 use super::{Content, RequestKind, TypeSchema};
 use crate::admin::api::{described, router, shapes};
+use crate::admin::reply::EVENT_STREAM;
 
 /// Schemas that operations refer to.
 pub(super) struct UsedSchemas {
@@ -144,6 +149,34 @@ async fn json_has_a_schema_and_examples_follow_it() {
             assert_valid(&document, &content["schema"], example, &content.to_string());
         }
     });
+    for_each_value(&paths, EVENT_STREAM, &mut |content| {
+        assert!(content["x-oai-itemSchema"]["$ref"].is_string(), "{content}");
+    });
+}
+
+#[tokio::test]
+async fn events_of_streams_follow_their_schemas() {
+    let (_, document) = get(&router(shapes::control()), "openapi.json").await;
+    let change = ChangeEvent::Learnt {
+        source: "api".into(),
+        cluster: "east".into(),
+    };
+    for (schema, event) in [
+        (TypeSchema::of::<LiveEvent>(), json!(LiveEvent::Hello(Hello::default()))),
+        (
+            TypeSchema::of::<LiveEvent>(),
+            json!(LiveEvent::Sample(SampleChange::default())),
+        ),
+        (TypeSchema::of::<LiveEvent>(), json!(LiveEvent::Missed(3))),
+        (TypeSchema::of::<ChangesEvent>(), json!(ChangesNotice::Missed(3))),
+        (TypeSchema::of::<ChangesEvent>(), json!(change)),
+        (
+            TypeSchema::of::<ConditionEvent>(),
+            json!(ConditionEvent::Condition(Condition::default())),
+        ),
+    ] {
+        assert_valid(&document, &schema.reference(), &event, schema.name());
+    }
 }
 
 #[tokio::test]
