@@ -27,7 +27,8 @@ mod sweeper;
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -60,7 +61,7 @@ const REFRESH_INTERVAL: Duration = Duration::from_millis(500);
 pub struct Services {
     shared: Arc<Shared>,
     wakeups: Wakeups,
-    /// Whether there is a new snapshot.
+    /// Whether there is a new snapshot. Set after that is stored, so that a pass which sees the flag sees the snapshot.
     has_changed: AtomicBool,
     /// Whether routes, neighbours and interfaces must be checked now.
     looks_now: AtomicBool,
@@ -113,20 +114,20 @@ impl Services {
 
     /// Attaches our programs again, because a failed successor may have attached its own.
     pub fn reattach(&self) {
-        self.reattaches.store(true, Relaxed);
-        self.looks_now.store(true, Relaxed);
+        self.reattaches.store(true, Release);
+        self.looks_now.store(true, Release);
         self.wakeups.wake();
     }
 
     /// Makes the thread check interfaces, routes and neighbours. Waits until it has, has ended, or `limit` is over.
     pub fn look_now(&self, limit: Duration) {
-        self.looks_now.store(true, Relaxed);
+        self.looks_now.store(true, Release);
         self.wakeups.wake_and_wait(limit);
     }
 
     /// Wakes the thread for a new snapshot.
     pub fn changed(&self) {
-        self.has_changed.store(true, Relaxed);
+        self.has_changed.store(true, Release);
         self.wakeups.wake();
     }
 
@@ -138,16 +139,16 @@ impl Services {
         };
         let mut looked = None::<Instant>;
         let mut handled = 0;
-        // The first pass waits for the first snapshot: an empty one would withdraw the services of an earlier process.
+        // The first pass comes with the first snapshot, or after an interval.
         while let Some(woken) = self.wakeups.next(handled, REFRESH_INTERVAL) {
-            if self.reattaches.swap(false, Relaxed)
+            if self.reattaches.swap(false, Acquire)
                 && let Some(kernel) = &work.kernel
             {
                 kernel.hooks().forget_attached();
             }
-            work.is_applied &= !self.has_changed.swap(false, Relaxed);
+            work.is_applied &= !self.has_changed.swap(false, Acquire);
             let is_due = looked.is_none_or(|then| then.elapsed() >= REFRESH_INTERVAL);
-            let look = self.looks_now.swap(false, Relaxed) || is_due;
+            let look = self.looks_now.swap(false, Acquire) || is_due;
             self.reconcile(&mut work, look);
             if look {
                 looked = Some(Instant::now());
@@ -311,7 +312,10 @@ impl Services {
     }
 
     fn end(&self, withdraw: bool) {
-        self.withdraws.store(withdraw, Relaxed);
+        // A process that has retired leaves the services to its successor, even if it is told to stop meanwhile.
+        if !self.wakeups.is_closed() {
+            self.withdraws.store(withdraw, Relaxed);
+        }
         self.wakeups.close();
         self.sweeper.end();
         let threads = std::mem::take(&mut *self.threads.lock());

@@ -1,6 +1,6 @@
 //! Reports whether the configured shield and services are active.
 
-use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::Ordering::Release;
 use std::time::Duration;
 
 use signalbox_common::parts;
@@ -47,8 +47,8 @@ impl Services {
     /// Waits until maps and hooks match the current snapshot, or until that has failed. False if neither happens within
     /// `limit`.
     pub fn wait_until_settled(&self, limit: Duration) -> bool {
-        self.has_changed.store(true, Relaxed);
-        self.looks_now.store(true, Relaxed);
+        self.has_changed.store(true, Release);
+        self.looks_now.store(true, Release);
         self.wakeups.wake_and_wait(limit)
     }
 }

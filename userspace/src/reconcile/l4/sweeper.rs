@@ -61,8 +61,13 @@ impl Sweeper {
 
     /// Closes the flows of these services and hosts at once.
     pub(super) fn close(&self, pairs: impl IntoIterator<Item = ServiceHostPair>) {
-        self.request.lock().close.extend(pairs);
-        self.wakeups.wake();
+        let mut orders = self.request.lock();
+        orders.close.extend(pairs);
+        let has_some = !orders.close.is_empty();
+        drop(orders);
+        if has_some {
+            self.wakeups.wake();
+        }
     }
 
     /// Begins the next sweep at once.
