@@ -150,3 +150,6 @@ fn dispatch(cli: Cli) -> anyhow::Result<ExitCode> {
         Command::Man(args) => man::run(&args, Cli::command()),
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -175,7 +175,7 @@ static SHIELD_SAMPLE_QUOTA: PerCpuArray<u64> = PerCpuArray::with_max_entries(8, 
 ///
 /// - Entry: event -> headers, guard, decision
 /// - Writer: l4_xdp, l4_tc, without waking the reader: waking costs more than the drop
-/// - Reader: reconcile/l4/guard_view.rs, every 100 ms, for `signalbox shield drops`
+/// - Reader: reconcile/l4/guard_view.rs, every 100 ms, for `signalbox drops`
 /// - Size: 128 KiB; not pinned: a full ring loses samples, not counts
 #[map]
 static SHIELD_SAMPLES: RingBuf = RingBuf::with_byte_size(SAMPLE_RING_BYTES, 0);

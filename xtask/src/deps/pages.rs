@@ -90,8 +90,14 @@ fn missing_source(root: &Path, name: &str) -> Option<String> {
     let (path, function) = name
         .split_once("::")
         .map_or((name, None), |(path, function)| (path, Some(function)));
-    let is_path = path.ends_with(".rs") && path.contains('/') && !path.contains(['*', ' ', '{']);
-    if !is_path {
+    let is_plain = path.contains('/') && !path.contains(['*', ' ', '{', '$', '<']);
+    let is_ours = super::FOLDERS
+        .iter()
+        .any(|folder| path.starts_with(&format!("{folder}/")));
+    if is_plain && is_ours && !path.ends_with(".rs") && !path.contains("/prebuilt") {
+        return (!root.join(path).exists()).then(|| format!("{path} does not exist"));
+    }
+    if !is_plain || !path.ends_with(".rs") {
         return None;
     }
     let found = BASES
