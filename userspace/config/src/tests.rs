@@ -13,6 +13,7 @@ mod meaning;
 mod mistakes;
 mod observe;
 mod oddities;
+mod pages;
 mod routes;
 mod routing_events;
 mod services;

@@ -27,6 +27,13 @@ pub(crate) fn pages(root: &Path) -> Result<Vec<String>> {
 }
 
 /// Chapters of the site that `cargo xtask docs` builds.
+/// Pages whose commands are run by tests: README by each test of a merge, the tutorial by share 7 of the rotation.
+const RUN_PAGES: [&str; 2] = ["README.md", "docs/tutorial.md"];
+
+/// Comments before blocks of code: a test runs it; a test parses its commands (`userspace/src/cli/tests.rs`); nothing
+/// does.
+const MARKS: [&str; 3] = ["<!-- tested: ", "<!-- parsed -->", "<!-- not run: "];
+
 const SUMMARY: &str = "docs/SUMMARY.md";
 
 /// Returns the faults of all pages.
@@ -46,11 +53,15 @@ pub(super) fn check(root: &Path) -> Result<Vec<String>> {
 
 fn check_page(root: &Path, page: &str, text: &str) -> Vec<String> {
     let mut faults = Vec::new();
-    let (mut is_code, mut is_span) = (false, false);
+    let (mut is_code, mut is_span, mut before) = (false, false, "");
     for (at, line) in text.lines().enumerate() {
         let mut fault = |what: String| faults.push(format!("{page}:{}: {what}", at + 1));
-        if line.trim_start().starts_with("```") {
+        let previous = std::mem::replace(&mut before, line.trim_start());
+        if let Some(language) = line.trim_start().strip_prefix("```") {
             is_code = !is_code;
+            if is_code && let Some(what) = unmarked_block(page, language, previous) {
+                fault(what);
+            }
             continue;
         }
         if is_code {
@@ -75,6 +86,24 @@ fn check_page(root: &Path, page: &str, text: &str) -> Vec<String> {
         }
     }
     faults
+}
+
+/// Fault of a block of code that no test runs or reads, and that does not say so in a comment before it.
+fn unmarked_block(page: &str, language: &str, before: &str) -> Option<String> {
+    let is_tested = match language {
+        "text" => true,
+        // Read by `userspace/config/src/tests/pages.rs`, but for those that a comment leaves out.
+        "yaml" => true,
+        "console" => RUN_PAGES.contains(&page),
+        _ => false,
+    };
+    let is_marked = MARKS.iter().any(|mark| before.starts_with(mark));
+    (!is_tested && !is_marked).then(|| {
+        format!(
+            "the block of {language:?} is not run: have a test run it, or write {} before it",
+            MARKS.join(" or ")
+        )
+    })
 }
 
 /// Targets of the links of a line, but those that leave the repository.
@@ -153,9 +182,28 @@ mod tests {
 
     #[test]
     fn references_to_existing_files_and_headings_are_accepted() {
-        let text = "## A heading, of words\n`datapath/accept.rs::run`, `core/src/lib.rs`, `lib.rs`,\n[a](lexicon.md), \
-                    [b](#a-heading-of-words), [c](https://example.com/nowhere.md)\n```\n`no/such.rs`\n```\n";
+        let text = "## A heading, of words\n`datapath/accept.rs::run`, `core/src/lib.rs`, `lib.rs`, `core/src/wire`,\n\
+                    [a](lexicon.md), [b](#a-heading-of-words), [c](https://example.com/nowhere.md)\n\
+                    ```text\n`no/such.rs`\n```\n";
         assert_eq!(faults(text), [""; 0]);
+    }
+
+    #[test]
+    fn blocks_are_run_by_tests_or_say_that_they_are_not() {
+        let block = |before: &str, language: &str| format!("{before}\n```{language}\nx\n```\n");
+        for language in ["console", "sh", "json", ""] {
+            assert_eq!(faults(&block("", language)).len(), 1, "{language}");
+            for mark in ["<!-- tested: x -->", "<!-- parsed -->", "<!-- not run: why -->"] {
+                assert_eq!(faults(&block(mark, language)), [""; 0], "{language}");
+            }
+        }
+        assert_eq!(
+            faults(&block("", "yaml")),
+            [""; 0],
+            "the tests of the configuration read it"
+        );
+        let root = crate::root::root().unwrap();
+        assert_eq!(check_page(&root, "docs/tutorial.md", &block("", "console")), [""; 0]);
     }
 
     #[test]
@@ -168,6 +216,7 @@ mod tests {
             faults("`datapath/accept.rs::gone`"),
             ["docs/x.md:1: datapath/accept.rs has no function gone"]
         );
+        assert_eq!(faults("`core/gone`"), ["docs/x.md:1: core/gone does not exist"]);
         assert_eq!(
             faults("[a](gone.md)"),
             ["docs/x.md:1: the link to gone.md leads nowhere"]
