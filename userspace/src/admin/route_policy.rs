@@ -57,7 +57,7 @@ pub(super) fn policy_texts(
     let allow = claimed.map_or_else(|| route.cluster_allow(), |claimed| &claimed.allow);
     let mut texts = client_texts(snapshot, route, allow, client);
     let balance = route.claimed.as_ref().and_then(|claimed| claimed.balance);
-    texts.extend(balance.map(|balance| format!("hosts are chosen by {balance:?}{BY_ANNOTATION}").to_lowercase()));
+    texts.extend(balance.map(|balance| format!("hosts are chosen by {}{BY_ANNOTATION}", balance.as_str())));
     let most = match claimed {
         Some(claimed) => claimed.requests.passive.max_host_connections,
         None => route.max_host_connections(),
@@ -191,7 +191,7 @@ fn request_texts(policy: &RequestPolicy, in_file: &RequestPolicy, is_of_file: bo
     };
     let forwarded = passive
         .forwarded
-        .map(|policy| format!("forwarded fields: {policy:?}{BY_ANNOTATION}").to_lowercase());
+        .map(|policy| format!("forwarded fields: {}{BY_ANNOTATION}", policy.as_str()));
     [
         affinity,
         rewrite,

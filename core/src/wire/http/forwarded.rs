@@ -32,6 +32,19 @@ pub enum ForwardedPolicy {
     Replace,
 }
 
+impl ForwardedPolicy {
+    /// Word in the configuration.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Append => "append",
+            Self::IfNone => "if-none",
+            Self::Never => "never",
+            Self::Replace => "replace",
+        }
+    }
+}
+
 /// The connection that a request came in on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Hop<'a> {

@@ -303,7 +303,7 @@ fn servers_get_what_routers_would_make_of_a_request() {
         "the path becomes / (annotation)",
         "cookie sb keeps a client at its host (annotation)",
         "1 changes of request fields, 1 of answer fields (annotation)",
-        "hosts are chosen by leastconnections (annotation)",
+        "hosts are chosen by least-connections (annotation)",
         "a host has at most 5 connections at once (annotation)",
         "spec.httpHeaders.actions.response: Content-Length: this field",
     ] {
