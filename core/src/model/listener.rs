@@ -7,7 +7,7 @@ use super::tls::{ListenerTls, Termination};
 use super::{ClusterWithBackup, Datapath, Route, http, shield};
 
 /// Protocol that a listener expects clients to speak first.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Protocol {
     /// HTTP/1 or HTTP/2 with prior knowledge: routed by Host or `:authority`.

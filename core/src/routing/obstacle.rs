@@ -1,9 +1,11 @@
 //! Why a worker routes a connection, and not the kernel peek: the reasons, and those that the configuration shows.
 
+use std::borrow::Cow;
+use std::collections::BTreeSet;
 use std::net::IpAddr;
 
 use crate::model::claimed::{ClusterAllow, is_served};
-use crate::model::{Cluster, Listener, PeekPlace, Protocol, Route, Routing};
+use crate::model::{Cluster, Listener, Model, PeekPlace, Protocol, Route, Routing};
 
 macro_rules! obstacles {
     ($($name:ident, $label:literal, $text:literal, $remedy:literal;)*) => {
@@ -130,6 +132,80 @@ impl PeekObstacle {
     }
 }
 
+impl PeekObstacle {
+    /// Reason with this value of the label `reason`.
+    #[must_use]
+    pub fn of_label(label: &str) -> Option<Self> {
+        Self::ALL.iter().copied().find(|obstacle| obstacle.label() == label)
+    }
+
+    /// Whether the machine or a host is the cause, and not the configuration.
+    #[must_use]
+    pub const fn is_of_machine(self) -> bool {
+        matches!(
+            self,
+            Self::NotAvailable
+                | Self::NotLoaded
+                | Self::PacketFilter
+                | Self::NoAnswers
+                | Self::ShieldGap
+                | Self::NoPorts
+                | Self::NoLocalAddress
+                | Self::HostNotReached
+                | Self::HostOptions
+                | Self::TableFull
+        )
+    }
+}
+
+/// A listener or route of a configuration, and the reasons for which it is left to userspace.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PlannedPath<'a> {
+    /// `listener` or `route`.
+    pub kind: &'static str,
+    /// Name of the listener or route.
+    pub name: Cow<'a, str>,
+    /// Reasons. Empty: the kernel routes the connections, as far as the configuration decides.
+    pub obstacles: Vec<PeekObstacle>,
+}
+
+/// Returns the path of each listener, and of each route at those listeners whose connections the kernel may route.
+#[must_use]
+pub fn planned_paths(model: &Model) -> Vec<PlannedPath<'_>> {
+    let listeners = model.listeners.iter().map(|listener| PlannedPath {
+        kind: "listener",
+        name: Cow::Borrowed(listener.name.as_str()),
+        obstacles: PeekObstacle::of_configuration(listener),
+    });
+    let listeners: Vec<_> = listeners.collect();
+    let in_kernel = model
+        .listeners
+        .iter()
+        .zip(&listeners)
+        .filter(|(_, path)| path.obstacles.is_empty());
+    let protocols: BTreeSet<Protocol> = in_kernel.map(|(listener, _)| listener.protocol).collect();
+    let of_route = |route: &Route| {
+        let of_protocol = |protocol: &Protocol| {
+            let clusters = route.clusters.iter().filter_map(|(at, _)| model.clusters.get(*at));
+            let of_clusters = clusters.flat_map(|cluster| PeekObstacle::of_cluster(cluster, *protocol));
+            let all = PeekObstacle::of_route(route, *protocol, false)
+                .into_iter()
+                .chain(of_clusters);
+            all.collect::<BTreeSet<_>>()
+        };
+        // A name that the kernel routes for one protocol is no concern: most names have hosts for one only.
+        let all: Vec<_> = protocols.iter().map(of_protocol).collect();
+        let least = all.into_iter().min_by_key(BTreeSet::len).unwrap_or_default();
+        PlannedPath {
+            kind: "route",
+            name: Cow::Owned(route.hostname.to_string()),
+            obstacles: least.into_iter().collect(),
+        }
+    };
+    let routes = model.routes.iter().filter(|_| !protocols.is_empty()).map(of_route);
+    listeners.into_iter().chain(routes).collect()
+}
+
 /// Returns the reasons that hold.
 #[must_use]
 pub fn given(obstacles: &[(bool, PeekObstacle)]) -> Vec<PeekObstacle> {
@@ -139,7 +215,18 @@ pub fn given(obstacles: &[(bool, PeekObstacle)]) -> Vec<PeekObstacle> {
 
 #[cfg(test)]
 mod tests {
-    use super::PeekObstacle;
+    use super::*;
+
+    #[test]
+    fn a_reason_is_found_by_its_label() {
+        let found = |obstacle: &PeekObstacle| PeekObstacle::of_label(obstacle.label());
+        assert!(
+            PeekObstacle::ALL
+                .iter()
+                .all(|obstacle| found(obstacle) == Some(*obstacle))
+        );
+        assert!(PeekObstacle::of_label("gone").is_none());
+    }
 
     #[test]
     fn each_reason_has_its_index_and_its_row_in_the_documentation() {

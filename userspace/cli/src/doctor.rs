@@ -2,6 +2,7 @@
 //! the same code as `run`, so that the two cannot disagree.
 
 mod availability;
+mod fast_path;
 mod programs;
 mod rights;
 
@@ -70,6 +71,13 @@ pub(super) fn run(output: OutputFormat, verbose: bool, running: Option<Running>)
     let node = running.as_ref().and_then(|running| running.ha.as_ref().ok());
     let of_ha = availability::examine(node);
     if let Some(running) = running {
+        findings.extend(
+            running
+                .status
+                .as_ref()
+                .ok()
+                .map(|status| fast_path::examine(&status.fast_path)),
+        );
         findings.push(rights::running_capabilities(running.status));
         findings.extend(of_ha);
         findings.push(services(running.services));

@@ -229,7 +229,7 @@ pub(super) fn status(answer: &Value, form: TableForm) -> String {
 }
 
 /// Formats the share of connections and names that the kernel routes, as a sentence.
-fn fast_path(of: &FastPath) -> String {
+pub(super) fn fast_path(of: &FastPath) -> String {
     let connections = if of.connections == 0 {
         "no connection in the last minute".to_owned()
     } else {
