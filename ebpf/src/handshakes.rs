@@ -8,7 +8,8 @@ use signalbox_common::net::Tuple;
 /// Handshakes of clients with the balancer.
 ///
 /// - Entry: a client's tuple -> initial sequence numbers, options, clock
-/// - Writer: cut_in, cut_out; kernel/src/cut.rs for HTTP/2 clients that were greeted; l4_xdp, l4_tc remove (cookies)
+/// - Writer: cut_in, cut_out; peek_in for connections that it passes up; kernel/src/cut.rs for HTTP/2 clients that were
+///   greeted; l4_xdp, l4_tc remove (cookies)
 /// - Reader: cut_in at SYN-ACKs, FINs and new connections on known ports; cut_out at SYNs and SYN-ACKs
 /// - Size: 65536, the least recently used are evicted: a flood of SYNs costs the cut, not the connection; pinned: a
 ///   takeover loses none

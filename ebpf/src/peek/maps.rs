@@ -30,7 +30,7 @@ const BPF_RB_NO_WAKEUP: u64 = 1;
 /// Connection table of tier `cut`.
 ///
 /// - Entry: see object `cut_through`
-/// - Writer: cut_in
+/// - Writer: cut_in; peek_in removes entries of flows that have ended, or that their host refuses
 /// - Reader: peek_in, which checks whether a port is in use and finds the flow of a SYN-ACK
 /// - Size: that of cut_through; pinned
 #[map]
