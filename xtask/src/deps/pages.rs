@@ -92,7 +92,7 @@ fn check_page(root: &Path, page: &str, text: &str) -> Vec<String> {
 fn unmarked_block(page: &str, language: &str, before: &str) -> Option<String> {
     let is_tested = match language {
         "text" => true,
-        // Read by `userspace/config/src/tests/pages.rs`, but for those that a comment leaves out.
+        // `userspace/config/src/tests/pages.rs` reads it, except where a comment says that it is of something else.
         "yaml" => true,
         "console" => RUN_PAGES.contains(&page),
         _ => false,

@@ -198,7 +198,7 @@ impl Upstream<'_> {
     /// Makes a connection to the lease's host, and returns the time that it took. `None`, counted: it failed.
     async fn dial(&self, versions: HostVersions, preamble: &mut Vec<u8>) -> Option<(MadeConnection, Duration)> {
         let LeasedHost { lease, session, route } = &self.leased;
-        let dialler = HostDialer {
+        let dialer = HostDialer {
             worker: self.worker,
             snapshot: self.snapshot,
             lease,
@@ -211,7 +211,7 @@ impl Upstream<'_> {
             if self.is_tls && session.is_none() {
                 return Err(std::io::Error::other("no TLS to hosts is configured"));
             }
-            dialler.connect(&self.cut).await
+            dialer.connect(&self.cut).await
         };
         let made = try_host(self.worker, self.snapshot, lease, route.as_ref(), dialled)
             .await

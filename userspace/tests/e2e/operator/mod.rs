@@ -1,4 +1,4 @@
-//! What an operator uses: the command line, the API, the UI, metrics, exports.
+//! Tools of an operator: the command line, the API, the UI, metrics, exports.
 
 mod admin;
 mod api;
