@@ -1,6 +1,5 @@
 //! Why a worker routes a connection, and not the kernel peek: the reasons, and those that the configuration shows.
 
-use std::borrow::Cow;
 use std::collections::BTreeSet;
 use std::net::IpAddr;
 
@@ -130,9 +129,7 @@ impl PeekObstacle {
     pub fn of_cluster(cluster: &Cluster, protocol: Protocol) -> Vec<Self> {
         given(&[(cluster.h2c && protocol == Protocol::Http, Self::HostsSpeakHttp2)])
     }
-}
 
-impl PeekObstacle {
     /// Reason with this value of the label `reason`.
     #[must_use]
     pub fn of_label(label: &str) -> Option<Self> {
@@ -160,21 +157,21 @@ impl PeekObstacle {
 
 /// A listener or route of a configuration, and the reasons for which it is left to userspace.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct PlannedPath<'a> {
+pub struct PlannedPath {
     /// `listener` or `route`.
     pub kind: &'static str,
     /// Name of the listener or route.
-    pub name: Cow<'a, str>,
+    pub name: String,
     /// Reasons. Empty: the kernel routes the connections, as far as the configuration decides.
     pub obstacles: Vec<PeekObstacle>,
 }
 
 /// Returns the path of each listener, and of each route at those listeners whose connections the kernel may route.
 #[must_use]
-pub fn planned_paths(model: &Model) -> Vec<PlannedPath<'_>> {
+pub fn planned_paths(model: &Model) -> Vec<PlannedPath> {
     let listeners = model.listeners.iter().map(|listener| PlannedPath {
         kind: "listener",
-        name: Cow::Borrowed(listener.name.as_str()),
+        name: listener.name.clone(),
         obstacles: PeekObstacle::of_configuration(listener),
     });
     let listeners: Vec<_> = listeners.collect();
@@ -198,7 +195,7 @@ pub fn planned_paths(model: &Model) -> Vec<PlannedPath<'_>> {
         let least = all.into_iter().min_by_key(BTreeSet::len).unwrap_or_default();
         PlannedPath {
             kind: "route",
-            name: Cow::Owned(route.hostname.to_string()),
+            name: route.hostname.to_string(),
             obstacles: least.into_iter().collect(),
         }
     };

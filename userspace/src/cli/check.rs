@@ -86,9 +86,9 @@ fn path_views(model: &Model) -> Vec<PathView> {
         text: obstacle.text(),
         remedy: obstacle.remedy(),
     };
-    let view = |path: PlannedPath<'_>| PathView {
+    let view = |path: PlannedPath| PathView {
         kind: path.kind,
-        name: path.name.into_owned(),
+        name: path.name,
         in_kernel: path.obstacles.is_empty(),
         reasons: path.obstacles.into_iter().map(reason).collect(),
     };

@@ -59,7 +59,8 @@ fn commands(line: &str) -> Vec<Vec<String>> {
     let parts = words.split(|word| matches!(word.as_str(), "|" | "&&" | ";" | ">" | "&" | "<"));
     parts
         .filter_map(|part| {
-            let at = part.iter().position(|word| word == "signalbox")?;
+            let is_ours = |word: &String| word == "signalbox" || word.ends_with("/signalbox");
+            let at = part.iter().position(is_ours)?;
             let is_prefix = |word: &String| word == "sudo" || word == "$" || word.contains('=');
             part[..at].iter().all(is_prefix).then(|| part[at..].to_vec())
         })
@@ -95,4 +96,8 @@ fn a_line_is_split_as_a_shell_splits_it() {
     assert_eq!(commands("signalbox run -f x && signalbox ha status | less").len(), 2);
     assert!(commands("signalbox.yaml:6:45: listeners").is_empty());
     assert!(commands("systemctl restart signalbox").is_empty());
+    assert_eq!(
+        commands("target/dist/signalbox doctor"),
+        [["target/dist/signalbox", "doctor"]]
+    );
 }
