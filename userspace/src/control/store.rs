@@ -8,6 +8,7 @@ mod exposure;
 mod file_problems;
 mod heard;
 mod hosts;
+mod merge_schedule;
 mod name_ages;
 mod named_files;
 mod own_listener;
@@ -15,26 +16,21 @@ pub mod persistent_state;
 mod prefixes;
 mod publish;
 mod rotation;
-mod routes;
+mod states;
 mod tls;
 
 pub use file_problems::{FileProblem, file_problems};
 
-use std::collections::HashMap;
-use std::hash::{BuildHasher, Hash};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
-use foldhash::fast::FixedState;
 use signalbox_api::changes::ChangeEvent;
 use signalbox_core::discovered::expose::ExposeResult;
 use signalbox_core::discovered::merge::TesterOverrides;
-use signalbox_core::limits::stats::Counter;
-use signalbox_core::model::{HighAvailability, Model, PathRoute};
+use signalbox_core::model::{HighAvailability, Model};
 use signalbox_core::routing::subset::{HostOrder, host_orders};
-use signalbox_core::wire::hostname::HostnamePattern;
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::mpsc;
 
 use crate::control::event::{Applied, Configuration, StoreEvent};
 use crate::control::listener_set::{ListenerSet, PreparedSockets};
@@ -46,17 +42,15 @@ use crate::datapath::report::Report;
 use crate::kernel::steer::SteerError;
 use crate::reconcile::l4::Services;
 use crate::source::routing_spi::PendingRotation;
-use crate::state::{ClusterState, HostQueue, HostState, ListenerState, RouteState, Shared};
+use crate::state::Shared;
 
-use hosts::{HostEntry, HostKey};
+use merge_schedule::MergeSchedule;
 use persistent_state::PersistentState;
+use states::LastingStates;
 
 /// Time that listeners wait for the shield in front of them while the kernel has neither accepted nor refused its
 /// programs. Verifying them takes some 100 ms; on an emulated CPU under load, more than a minute.
 const SHIELD_TIMEOUT: Duration = Duration::from_secs(600);
-
-/// Minimum interval at which a new model is made from the sources' reports.
-const MERGE_INTERVAL: Duration = Duration::from_millis(20);
 
 pub struct Store {
     shared: Arc<Shared>,
@@ -70,30 +64,24 @@ pub struct Store {
     watchers: Watchers,
     tls: tls::TlsSetup,
     named_files: named_files::NamedFiles,
-    /// Answers that sources get when their reports are in the next model.
-    discovery_replies: Vec<oneshot::Sender<Result<(), String>>>,
-    needs_rebuild: bool,
-    rebuilt_at: Instant,
+    merge: MergeSchedule,
     /// Testers of migrations: of this balancer's own, and of those that it follows.
     testers: Arc<TesterOverrides>,
-    /// The active model.
-    model: Arc<Model>,
-    exposure: Arc<ExposeResult>,
-    hosts: HashMap<HostKey, HostEntry>,
-    clusters: HashMap<String, Arc<ClusterState>>,
-    routes: HashMap<HostnamePattern, Arc<RouteState>, FixedState>,
-    /// Counters of choices, for each path of a route.
-    path_tickets: HashMap<(HostnamePattern, String), Arc<Counter>>,
-    listeners: HashMap<String, Arc<ListenerState>>,
-    draining: Vec<Arc<HostState>>,
-    subsets: Arc<[Option<HostOrder>]>,
+    active: ActiveModel,
+    states: LastingStates,
     /// Name of the machine.
     machine: String,
-    /// Number of listening addresses, once a configuration is active.
-    addresses: usize,
-    is_listening: bool,
+    /// Number of listening addresses; `None` until the first configuration is active.
+    addresses: Option<usize>,
     needs_publish: bool,
     started: Instant,
+}
+
+/// The model that is active, and what was made with it.
+struct ActiveModel {
+    model: Arc<Model>,
+    exposure: Arc<ExposeResult>,
+    subsets: Arc<[Option<HostOrder>]>,
 }
 
 impl Store {
@@ -119,22 +107,16 @@ impl Store {
             watchers,
             tls,
             named_files: named_files::NamedFiles::default(),
-            discovery_replies: Vec::new(),
-            needs_rebuild: false,
-            rebuilt_at: Instant::now(),
+            merge: MergeSchedule::new(),
             testers: Arc::default(),
-            model,
-            exposure: Arc::default(),
-            hosts: HashMap::new(),
-            clusters: HashMap::new(),
-            routes: HashMap::default(),
-            path_tickets: HashMap::new(),
-            listeners: HashMap::new(),
-            draining: Vec::new(),
-            subsets: Arc::default(),
+            active: ActiveModel {
+                model,
+                exposure: Arc::default(),
+                subsets: Arc::default(),
+            },
+            states: LastingStates::default(),
             machine: crate::sys::host_name(),
-            addresses: 0,
-            is_listening: false,
+            addresses: None,
             needs_publish: false,
             started: Instant::now(),
         }
@@ -148,7 +130,7 @@ impl Store {
     ) {
         let mut tick = tokio::time::interval(Duration::from_millis(500));
         loop {
-            let due = self.rebuilt_at + MERGE_INTERVAL;
+            let due = self.merge.due();
             tokio::select! {
                 event = inbox.recv() => match event {
                     Some(event) => self.handle(event).await,
@@ -156,7 +138,7 @@ impl Store {
                 },
                 Some(report) = reports.recv() => self.reported(report),
                 _ = tick.tick() => self.expire(),
-                () = tokio::time::sleep_until(due.into()), if self.needs_rebuild => {}
+                () = tokio::time::sleep_until(due.into()), if self.merge.is_needed() => {}
             }
             // Pending events are handled together: many check results lead to one snapshot.
             while let Ok(event) = inbox.try_recv() {
@@ -165,10 +147,10 @@ impl Store {
             while let Ok(report) = reports.try_recv() {
                 self.reported(report);
             }
-            if self.needs_rebuild {
+            if self.merge.is_needed() {
                 self.shared.applied.waiting.begin();
             }
-            if self.needs_rebuild && Instant::now() >= self.rebuilt_at + MERGE_INTERVAL {
+            if self.merge.is_due() {
                 self.rebuild_and_reply();
             }
             if std::mem::take(&mut self.needs_publish) {
@@ -181,7 +163,8 @@ impl Store {
     fn ensure_restored(&mut self) -> Result<(), StateDbError> {
         if tokio::task::block_in_place(|| self.persistent.restore())? {
             tracing::info!("The state of an earlier process has been read now.");
-            (self.needs_rebuild, self.needs_publish) = (true, true);
+            self.merge.request();
+            self.needs_publish = true;
         }
         Ok(())
     }
@@ -199,7 +182,7 @@ impl Store {
             Report::TlsFailed(host, fault) => self.tls_failed(&host, fault),
             Report::Silent(host) => self.recheck(&host),
             Report::HostAdopted(host) => {
-                self.draining.push(host);
+                self.states.draining.push(host);
                 self.needs_publish = true;
             }
         }
@@ -350,15 +333,13 @@ impl Store {
         self.persistent.save();
         tokio::task::block_in_place(|| self.last_contact.save_and_restore(&self.persistent, &self.shared));
         tokio::task::block_in_place(|| self.watchers.retry());
-        let before = self.draining.len();
-        self.draining.retain(|host| host.active.get() > 0);
-        self.needs_publish |= self.draining.len() != before;
+        self.needs_publish |= self.states.forget_drained();
     }
 
     /// Applies a configuration, or changes nothing.
     pub(crate) fn apply(&mut self, model: Model) -> Result<Applied, String> {
         // Sources do not change the addresses, which then need no preparation.
-        let prepared = if model.listeners == self.model.listeners && self.is_listening {
+        let prepared = if model.listeners == self.active.model.listeners && self.addresses.is_some() {
             None
         } else {
             Some(self.listener_set.prepare(&model).map_err(|errors| {
@@ -369,17 +350,17 @@ impl Store {
                     .join("\n")
             })?)
         };
-        if model.admin != self.model.admin {
+        if model.admin != self.active.model.admin {
             tracing::warn!(
                 "The admin address and socket are read at the start only: restart, or take over, to move them."
             );
         }
-        if needs_restart(self.model.ha.as_ref(), model.ha.as_ref()) {
+        if needs_restart(self.active.model.ha.as_ref(), model.ha.as_ref()) {
             tracing::warn!(
                 "`nodes`, `node`, `interface` and `sync` of `ha` are read at the start only: restart, or take over, on one node after the other."
             );
         }
-        let before = Arc::clone(&self.model);
+        let before = Arc::clone(&self.active.model);
         self.install_model(Arc::new(model), prepared).map_err(|error| {
             // The kernel did not accept everything: restore the previous model, whose addresses are still open.
             if let Err(again) = self.install_model(before, Some(PreparedSockets::default())) {
@@ -393,49 +374,24 @@ impl Store {
     }
 
     fn install_model(&mut self, model: Arc<Model>, prepared: Option<PreparedSockets>) -> Result<Applied, SteerError> {
-        self.model = model;
+        self.active.model = model;
         let mut applied = Applied {
-            routes: self.model.routes.len(),
+            routes: self.active.model.routes.len(),
             ..Applied::default()
         };
         self.reconcile_hosts(&mut applied);
-        self.subsets = host_orders(&self.model, &self.machine).into();
-        let (model, counts) = (Arc::clone(&self.model), self.shared.limits.words);
-        retain_states(
-            &mut self.clusters,
-            model.clusters.iter().map(|c| c.name.clone()),
-            |name| ClusterState {
-                name: name.to_owned(),
-                queue: HostQueue::counted_by(counts.gauge()),
-                ..ClusterState::default()
-            },
-        );
+        self.active.subsets = host_orders(&self.active.model, &self.machine).into();
+        let model = Arc::clone(&self.active.model);
         let shared = Arc::clone(&self.shared);
         let hold = shared.route_labels.lock_changes();
-        self.keep_routes();
-        let paths = model.routes.iter().flat_map(|route| {
-            let path = |path: &PathRoute| (route.hostname.clone(), path.path.clone());
-            route.paths.iter().map(path)
-        });
-        retain_states(&mut self.path_tickets, paths, |_| Counter::default());
-        let taken: Vec<u32> = self.listeners.values().map(|listener| listener.id).collect();
-        let mut free = (0..).filter(|id| !taken.contains(id));
-        retain_states(
-            &mut self.listeners,
-            model.listeners.iter().map(|l| l.name.clone()),
-            |name| ListenerState {
-                name: name.to_owned(),
-                id: free.next().unwrap_or_default(),
-                ..ListenerState::default()
-            },
-        );
+        self.states.keep(&model, &shared);
         self.publish();
-        self.shared.log.configure(self.model.connection_log.as_ref());
+        self.shared.log.configure(self.active.model.connection_log.as_ref());
         drop(hold);
         let ids: Vec<_> = model
             .listeners
             .iter()
-            .map(|l| self.listeners.get(&l.name).map_or(0, |state| state.id))
+            .map(|l| self.states.listeners.get(&l.name).map_or(0, |state| state.id))
             .collect();
         if let Some(prepared) = prepared {
             // The shield comes first, even at the start: a denied client must not find an unguarded listener.
@@ -448,10 +404,9 @@ impl Store {
                     );
                 }
             }
-            self.addresses = self.listener_set.commit(&self.model, &ids, prepared)?;
-            self.is_listening = true;
+            self.addresses = Some(self.listener_set.commit(&self.active.model, &ids, prepared)?);
         }
-        applied.addresses = self.addresses;
+        applied.addresses = self.addresses.unwrap_or_default();
         Ok(applied)
     }
 }
@@ -464,18 +419,5 @@ fn needs_restart(before: Option<&HighAvailability>, now: Option<&HighAvailabilit
                 != (&now.nodes, &now.node, &now.interface, &now.sync)
         }
         (before, now) => before.is_some() != now.is_some(),
-    }
-}
-
-/// Keeps the states of names that stay, makes those of new names, and forgets the rest.
-fn retain_states<K: Eq + Hash, T, S: BuildHasher + Default>(
-    states: &mut HashMap<K, Arc<T>, S>,
-    names: impl Iterator<Item = K>,
-    mut make: impl FnMut(&K) -> T,
-) {
-    let mut before = std::mem::take(states);
-    for name in names {
-        let state = before.remove(&name).unwrap_or_else(|| Arc::new(make(&name)));
-        states.insert(name, state);
     }
 }

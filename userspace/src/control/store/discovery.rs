@@ -47,7 +47,7 @@ impl Store {
     }
 
     fn put_in_force(&mut self, model: Model) -> Result<Applied, String> {
-        let is_first = !self.is_listening;
+        let is_first = self.addresses.is_none();
         if is_first {
             for learnt in tokio::task::block_in_place(|| self.watchers.start(&model)) {
                 self.apply_discovery(learnt);
@@ -67,7 +67,7 @@ impl Store {
                 self.shared.error_pages.store(std::sync::Arc::new(pages));
                 self.named_files = named_files;
                 self.shared.ha.retain(&self.file);
-                self.set_rebuilt();
+                self.merge.done();
                 self.shared.applied.waiting.end();
                 self.follow_sources();
                 self.warn_of_unknown_applications();
@@ -168,15 +168,16 @@ impl Store {
         };
         match self.persistent.set_discovered(&source, &cluster, what, keep) {
             Ok(is_news) if !is_news || keep == Persist::BySource => {
-                self.needs_rebuild |= is_news;
+                if is_news {
+                    self.merge.request();
+                }
                 if let Some(done) = done {
                     let _ = done.send(Ok(()));
                 }
             }
             Ok(_) => {
                 self.shared.announce(ChangeEvent::Learnt { source, cluster });
-                self.discovery_replies.extend(done);
-                self.needs_rebuild = true;
+                self.merge.request_for(done);
             }
             Err(error) => {
                 let error = crate::sys::error_chain(&error);
@@ -203,15 +204,8 @@ impl Store {
             // The wait continues in the metrics until a model can be applied.
             Err(error) => tracing::error!(error, "The reports of sources could not be applied."),
         }
-        for done in std::mem::take(&mut self.discovery_replies) {
-            let _ = done.send(outcome.clone());
-        }
-        self.set_rebuilt();
-    }
-
-    fn set_rebuilt(&mut self) {
-        self.needs_rebuild = false;
-        self.rebuilt_at = Instant::now();
+        self.merge.answer(&outcome);
+        self.merge.done();
     }
 
     /// Sets the testers of migrations, which replace the earlier ones.
@@ -221,20 +215,20 @@ impl Store {
         if outcome.is_err() {
             self.testers = before;
         }
-        self.set_rebuilt();
+        self.merge.done();
         outcome.map(drop)
     }
 
     /// Sets the weights of all given routes, or none. A route without weights gets those of the file and sources.
     pub(super) fn set_weights(&mut self, set: &BTreeMap<String, Option<ClusterWeights>>) -> Result<Applied, String> {
-        check_weights(&self.model, &self.persistent.weights, set)?;
+        check_weights(&self.active.model, &self.persistent.weights, set)?;
         self.ensure_restored()
             .map_err(|error| crate::sys::error_chain(&error))?;
         self.persistent
             .set_weights(set)
             .map_err(|e| crate::sys::error_chain(&e))?;
         let applied = self.rebuild()?;
-        self.set_rebuilt();
+        self.merge.done();
         Ok(applied)
     }
 }

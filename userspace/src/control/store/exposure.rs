@@ -17,19 +17,19 @@ impl Store {
         add_testers(&mut model, &self.testers);
         let ports_before = Arc::clone(&memory.ports);
         self.persistent.keep_ports(&exposure.ports);
-        let before = std::mem::replace(&mut self.exposure, Arc::new(exposure));
+        let before = std::mem::replace(&mut self.active.exposure, Arc::new(exposure));
         let outcome = self.apply(model);
         if outcome.is_ok() {
             self.announce_exposure(&before);
         } else {
             self.persistent.keep_ports(&ports_before);
-            (self.exposure, self.needs_publish) = (before, true);
+            (self.active.exposure, self.needs_publish) = (before, true);
         }
         outcome
     }
 
     fn announce_exposure(&self, before: &ExposeResult) {
-        for (service, entry) in &self.exposure.entries {
+        for (service, entry) in &self.active.exposure.entries {
             if before.entries.get(service) == Some(entry) {
                 continue;
             }
@@ -50,7 +50,7 @@ impl Store {
         for service in before
             .entries
             .keys()
-            .filter(|name| !self.exposure.entries.contains_key(*name))
+            .filter(|name| !self.active.exposure.entries.contains_key(*name))
         {
             tracing::info!(service, "Endpoints of an application are no longer exposed.");
             self.shared.announce(ChangeEvent::Exposed {

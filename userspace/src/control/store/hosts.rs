@@ -58,11 +58,14 @@ impl Store {
     pub(super) fn entry(&mut self, host: &Arc<HostState>) -> Option<&mut HostEntry> {
         // Found by name, because there may be thousands of hosts, each checked every few seconds.
         let key = (host.cluster.clone(), host.name.clone());
-        self.hosts.get_mut(&key).filter(|entry| Arc::ptr_eq(&entry.state, host))
+        self.states
+            .hosts
+            .get_mut(&key)
+            .filter(|entry| Arc::ptr_eq(&entry.state, host))
     }
 
     pub(super) fn checked(&mut self, host: &Arc<HostState>, result: LastCheck) {
-        let Some(cluster) = self.clusters.get(&host.cluster) else {
+        let Some(cluster) = self.states.clusters.get(&host.cluster) else {
             return;
         };
         if result.ok {
@@ -101,8 +104,9 @@ impl Store {
     pub(super) fn connect_failed(&mut self, host: &Arc<HostState>, error: &str) {
         let now = self.started.elapsed();
         let same = |entry: &&HostEntry| entry.state.cluster == host.cluster;
-        let of = self.hosts.values().filter(same).count();
+        let of = self.states.hosts.values().filter(same).count();
         let ejected = self
+            .states
             .hosts
             .values()
             .filter(same)
@@ -147,7 +151,7 @@ impl Store {
     /// Ends the ejections whose time is over.
     pub(super) fn end_ejections(&mut self) {
         let now = self.started.elapsed();
-        for entry in self.hosts.values_mut() {
+        for entry in self.states.hosts.values_mut() {
             if entry.ejection_record.expire(now) {
                 entry.state.ejected.store(false, Relaxed);
                 self.needs_publish = true;
@@ -162,9 +166,9 @@ impl Store {
     }
 
     pub(super) fn reconcile_hosts(&mut self, applied: &mut Applied) {
-        let mut before = std::mem::take(&mut self.hosts);
+        let mut before = std::mem::take(&mut self.states.hosts);
         let mut gone = Vec::new();
-        let model = Arc::clone(&self.model);
+        let model = Arc::clone(&self.active.model);
         for cluster in &model.clusters {
             for host in &cluster.hosts {
                 let key = (cluster.name.clone(), host.name.clone());
@@ -190,16 +194,21 @@ impl Store {
                         self.start(cluster, host, state, Hysteresis::default())
                     }
                 };
-                self.hosts.insert(key, entry);
+                self.states.hosts.insert(key, entry);
             }
         }
         for gone in gone.into_iter().chain(before.into_values()) {
-            if self.hosts.values().any(|entry| Arc::ptr_eq(&entry.state, &gone.state)) {
+            if self
+                .states
+                .hosts
+                .values()
+                .any(|entry| Arc::ptr_eq(&entry.state, &gone.state))
+            {
                 continue;
             }
             applied.hosts_removed += 1;
             gone.state.draining.store(true, Relaxed);
-            self.draining.push(Arc::clone(&gone.state));
+            self.states.draining.push(Arc::clone(&gone.state));
         }
     }
 
@@ -207,8 +216,8 @@ impl Store {
     pub(super) fn revive(&mut self, cluster: &Cluster, host: &Host) -> Arc<HostState> {
         let same =
             |old: &Arc<HostState>| old.cluster == cluster.name && old.name == host.name && old.address == host.address;
-        if let Some(at) = self.draining.iter().position(same) {
-            let state = self.draining.swap_remove(at);
+        if let Some(at) = self.states.draining.iter().position(same) {
+            let state = self.states.draining.swap_remove(at);
             state.draining.store(false, Relaxed);
             state.ejected.store(false, Relaxed);
             state.set_health(Health::Unknown);

@@ -27,7 +27,7 @@ impl Store {
         self.ensure_restored()
             .map_err(|error| RotateError::StateDb(crate::sys::error_chain(&error)))?;
         let named = request.names.iter().map(|name| match request.action {
-            Action::Out => Ok(Subject::parse(name, &self.model)?),
+            Action::Out => Ok(Subject::parse(name, &self.active.model)?),
             Action::In => self.resolve_out(name),
         });
         let named = named.collect::<Result<Vec<_>, RotateError>>()?;
@@ -149,7 +149,9 @@ impl Store {
     /// Applies a change that another balancer has made in the shared table.
     pub(super) fn adopt_shared(&mut self, records: SharedRecords) {
         let adopted = self.persistent.adopt_shared(records);
-        self.needs_rebuild |= adopted.needs_rebuild;
+        if adopted.needs_rebuild {
+            self.merge.request();
+        }
         if adopted.needs_tickets {
             self.renew_tickets();
         }
@@ -238,7 +240,7 @@ impl Store {
         if let Some(subject) = out.keys().find(by_text) {
             return Ok(subject.clone());
         }
-        let subject = Subject::parse(name, &self.model)?;
+        let subject = Subject::parse(name, &self.active.model)?;
         if out.contains_key(&subject) {
             return Ok(subject);
         }
@@ -255,7 +257,7 @@ impl Store {
     }
 
     fn host_address(&self, cluster: &str, host: &str) -> Option<IpAddr> {
-        let cluster = self.model.clusters.iter().find(|known| known.name == cluster)?;
+        let cluster = self.active.model.clusters.iter().find(|known| known.name == cluster)?;
         let host = cluster.hosts.iter().find(|known| known.name == host)?;
         Some(host.address)
     }
@@ -299,6 +301,7 @@ impl Store {
         let of = |subject: &Subject| match subject {
             Subject::Application(name) => {
                 let route = self
+                    .active
                     .model
                     .routes
                     .iter()
@@ -313,10 +316,16 @@ impl Store {
                             .iter()
                             .any(|host| subject.takes_out(&cluster.name, &host.name, host.address))
                 };
-                self.model.clusters.iter().filter(covered).filter_map(|c| c.drain).max()
+                self.active
+                    .model
+                    .clusters
+                    .iter()
+                    .filter(covered)
+                    .filter_map(|c| c.drain)
+                    .max()
             }
         };
-        let default = self.model.timeouts.drain;
+        let default = self.active.model.timeouts.drain;
         subjects
             .iter()
             .map(|s| of(s).unwrap_or(default))
