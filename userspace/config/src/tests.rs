@@ -14,6 +14,7 @@ mod mistakes;
 mod observe;
 mod oddities;
 mod pages;
+mod reference;
 mod routes;
 mod routing_events;
 mod services;
