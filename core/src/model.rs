@@ -48,7 +48,7 @@ pub use health_page::HealthPage;
 pub use limits::{HandshakeLimits, HeadLimits, HttpTimeouts, Limits, PerSource, Timeouts};
 pub use listener::{Bind, Listener, Protocol, Routing};
 pub use named_host::{DEFAULT_RESOLVE_INTERVAL, DNS_PREFIX, NamedHost};
-pub use observe::{ConnectionLog, END_LABELS, EndSet, LogTarget, Metrics};
+pub use observe::{AccessLog, END_LABELS, EndSet, LogTarget, Metrics};
 pub use role::ClusterRole;
 pub use route::{PathRoute, Preference, Route, Unmatched};
 pub use routing_events::{
@@ -98,7 +98,7 @@ pub struct Model {
     pub metrics: Metrics,
     /// Log of connections; `None`: there is none.
     #[serde(rename = "log")]
-    pub connection_log: Option<ConnectionLog>,
+    pub access_log: Option<AccessLog>,
     /// TLS settings that listeners share.
     pub tls: TlsSettings,
     /// Files with the pages of the balancer's own answers, by status code.

@@ -3,8 +3,8 @@
 //! The store writes snapshots and health, workers write counters, and the admin API reads. The accept path loads one
 //! pointer and adds to atomics without a lock (the thesis' prototype lost 18 % to one).
 
+pub mod access_log;
 pub mod apply_waiting;
-pub mod connection_log;
 pub mod counts;
 mod entities;
 pub mod error_pages;
@@ -53,7 +53,7 @@ pub use entities::{ClusterState, HostQueue, HostState, ListenerState, RouteState
 use shared::{AppliedChanges, KernelView, ProcessLife, TlsFiles};
 
 use crate::source::SourceStatus;
-use crate::state::connection_log::ConnectionLog;
+use crate::state::access_log::AccessLog;
 use crate::state::error_pages::ErrorPages;
 use crate::state::route_stats::labels::RouteLabels;
 use crate::sys::unix_ms;
@@ -223,8 +223,8 @@ pub struct Shared {
     pub limits: LimitCounts,
     /// Active error pages.
     pub error_pages: ArcSwap<ErrorPages>,
-    /// The connection log.
-    pub log: Arc<ConnectionLog>,
+    /// The access log.
+    pub log: Arc<AccessLog>,
     /// Labels of routes in `/metrics`, and the figures of removed routes.
     pub route_labels: RouteLabels,
     /// Figures of the last two minutes.

@@ -17,7 +17,7 @@ impl Metrics {
 
 /// Log of ended connections: which are logged, and where.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct ConnectionLog {
+pub struct AccessLog {
     /// Destination of the lines.
     pub to: LogTarget,
     /// Number of connections that are logged, in a million.

@@ -31,7 +31,7 @@ pub struct StatusAnswer {
     pub hosts: HostCounts,
     pub routes: usize,
     /// Absent if connections are not logged.
-    pub connection_log: Option<ConnectionLogView>,
+    pub access_log: Option<AccessLogView>,
     pub config: Option<PathBuf>,
     pub last_reload: Option<LastReload>,
     pub reloads: ReloadCounts,
@@ -150,7 +150,7 @@ pub struct LastReload {
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default)]
-pub struct ConnectionLogView {
+pub struct AccessLogView {
     pub to: String,
     pub lines: u64,
     /// Lines that were not written, by reason.
@@ -163,5 +163,5 @@ pub struct ConnectionLogView {
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct ReopenAnswer {
-    pub log: Option<ConnectionLogView>,
+    pub log: Option<AccessLogView>,
 }

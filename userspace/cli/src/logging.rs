@@ -1,5 +1,5 @@
 //! Logging: plain text on a terminal, otherwise JSON. One line per change of state, none per connection (see
-//! `connection_log`).
+//! `access_log`).
 
 use std::io::IsTerminal as _;
 

@@ -131,7 +131,7 @@ fn decode(root: &YamlNode, report: &mut Report) -> Option<(Model, Vec<ConfigErro
     let balancers = balancers::decode_all(balancers_at.as_ref(), report);
     let subset = subset::common(subset.as_ref(), balancers.as_deref().unwrap_or_default(), report);
     let metrics = observe::metrics(metrics.as_ref(), report);
-    let connection_log = observe::log(log.as_ref(), report);
+    let access_log = observe::log(log.as_ref(), report);
     let tls = tls::settings(tls.as_ref(), certificates.as_ref(), report);
     let pages = optional_value(pages.as_ref(), |place| pages::decode(place, report));
     let (mut names, clusters) = clusters::decode_all(clusters.as_ref(), report);
@@ -182,7 +182,7 @@ fn decode(root: &YamlNode, report: &mut Report) -> Option<(Model, Vec<ConfigErro
         layer4,
         shield,
         metrics,
-        connection_log: connection_log?,
+        access_log: access_log?,
         tls: tls?,
         pages: pages?.unwrap_or_default(),
         ha: ha?,

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use signalbox_core::model::{ConnectionLog, END_LABELS, EndSet, LogTarget, Metrics};
+use signalbox_core::model::{AccessLog, END_LABELS, EndSet, LogTarget, Metrics};
 
 use super::map::MapDecoder;
 use super::node::NodeRef;
@@ -32,15 +32,15 @@ pub(super) fn metrics(place: Option<&NodeRef<'_>>, report: &mut Report) -> Metri
 }
 
 /// Decodes the access log's settings. `None`: there is a mistake.
-pub(super) fn log(place: Option<&NodeRef<'_>>, report: &mut Report) -> Option<Option<ConnectionLog>> {
+pub(super) fn log(place: Option<&NodeRef<'_>>, report: &mut Report) -> Option<Option<AccessLog>> {
     let Some(place) = place else { return Some(None) };
     let mut map = MapDecoder::open(place, report)?;
     let connections = map.take("connections");
     map.finish(report);
-    optional_value(connections.as_ref(), |place| connection_log(place, report))
+    optional_value(connections.as_ref(), |place| access_log(place, report))
 }
 
-fn connection_log(place: &NodeRef<'_>, report: &mut Report) -> Option<ConnectionLog> {
+fn access_log(place: &NodeRef<'_>, report: &mut Report) -> Option<AccessLog> {
     let mut map = MapDecoder::open(place, report)?;
     let to = map.require("to");
     let sample = map.take("sample");
@@ -52,7 +52,7 @@ fn connection_log(place: &NodeRef<'_>, report: &mut Report) -> Option<Connection
         place.number(1, MAX_LINES_PER_SECOND, report)
     });
     let only = or_default(only.as_ref(), EndSet::ALL, |place| ends(place, report));
-    Some(ConnectionLog {
+    Some(AccessLog {
         to: to.and_then(|place| target(&place, report))?,
         sample_ppm,
         max_per_second,

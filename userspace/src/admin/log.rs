@@ -1,4 +1,4 @@
-//! The connection log in the API: whether it can be written, and reopening its file.
+//! The access log in the API: whether it can be written, and reopening its file.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -6,19 +6,19 @@ use std::time::{Duration, Instant};
 use axum::extract::State;
 use axum::http::StatusCode;
 use signalbox_api::by_label;
-use signalbox_api::status::{ConnectionLogView, ReopenAnswer};
+use signalbox_api::status::{AccessLogView, ReopenAnswer};
 
 use super::problem::problem;
 use super::reply::{ApiReply, answer};
 use crate::control::Control;
-use crate::state::connection_log::ConnectionLog;
+use crate::state::access_log::AccessLog;
 
 /// Time limit for the writer's thread to open the file.
 const REOPEN_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Returns the status of the connection log, if it is on.
-pub(super) fn view(log: &ConnectionLog) -> Option<ConnectionLogView> {
-    Some(ConnectionLogView {
+/// Returns the status of the access log, if it is on.
+pub(super) fn view(log: &AccessLog) -> Option<AccessLogView> {
+    Some(AccessLogView {
         to: log.target()?.to_string(),
         lines: log.written.get(),
         dropped: by_label(log.dropped()),

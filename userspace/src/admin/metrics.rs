@@ -165,7 +165,7 @@ impl Collector for Scrape {
         self.clusters(&mut out)?;
         self.hosts(&mut out)?;
         self.routes(&mut out)?;
-        self.connection_log(&mut out)?;
+        self.access_log(&mut out)?;
         self.services(&mut out)?;
         self.shield(&mut out)?;
         self.ha(&mut out)?;

@@ -62,7 +62,7 @@ pub fn status(control: &Control) -> StatusAnswer {
             usable: hosts().filter(|host| host.health().0.usable()).count(),
         },
         routes: snapshot.routes.len(),
-        connection_log: super::log::view(&shared.log),
+        access_log: super::log::view(&shared.log),
         config: control.file.as_ref().map(|file| file.path.clone()),
         last_reload,
         reloads: ReloadCounts {

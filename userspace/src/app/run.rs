@@ -16,7 +16,7 @@ use crate::control::event::StoreEvent;
 use crate::datapath::accept::StopMode;
 use crate::sync;
 
-/// Time that the end of the process waits for the connection log to be written.
+/// Time that the end of the process waits for the access log to be written.
 const LOG_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Time after a restart's last answer to a SYN in which clients send their first data.

@@ -386,7 +386,7 @@ impl Store {
         let hold = shared.route_labels.lock_changes();
         self.states.keep(&model, &shared);
         self.publish();
-        self.shared.log.configure(self.active.model.connection_log.as_ref());
+        self.shared.log.configure(self.active.model.access_log.as_ref());
         drop(hold);
         let ids: Vec<_> = model
             .listeners

@@ -1,4 +1,4 @@
-//! Records that a worker writes to the connection log.
+//! Records that a worker writes to the access log.
 
 use std::net::SocketAddr;
 use std::rc::Rc;
@@ -10,7 +10,7 @@ use signalbox_core::wire::hostname::Hostname;
 
 use super::flow::{Flow, FlowContext};
 use crate::kernel::cut::table::{duration_between, tick};
-use crate::state::connection_log::{ConnectionEnd, ConnectionRecord, FlowDetails, FlowKey, RequestLine};
+use crate::state::access_log::{ConnectionEnd, ConnectionRecord, FlowDetails, FlowKey, RequestLine};
 use crate::state::outcome::{Direction, FlowEnd};
 use crate::state::{ListenerState, Shared};
 use crate::sys::unix_ms;

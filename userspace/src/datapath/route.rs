@@ -42,7 +42,7 @@ pub(super) struct ConnectedHost {
     pub(super) preamble: Vec<u8>,
     /// Number of bytes of `preamble` that came from the client itself (the rest is a PROXY header).
     pub(super) preamble_from_client: u64,
-    /// Record for the connection log; `None` where connections are not logged.
+    /// Record for the access log; `None` where connections are not logged.
     pub(super) log: Option<Box<LogContext>>,
 }
 

@@ -123,7 +123,7 @@ pub(crate) fn model() -> Model {
         },
         routing_events: None,
         metrics: Metrics::DEFAULT,
-        connection_log: None,
+        access_log: None,
         pages: std::collections::BTreeMap::new(),
         ha: None,
         tls: crate::model::tls::TlsSettings::default(),

@@ -22,16 +22,16 @@ fn metrics() {
 fn the_log_of_connections() {
     use signalbox_core::model::{END_LABELS, LogTarget};
     let log = |keys: &str| plus(&format!("log: {{ connections: {{ {keys} }} }}"));
-    assert_eq!(right(&plus("")).model.connection_log, None);
-    let all = right(&log("to: stdout")).model.connection_log.unwrap();
+    assert_eq!(right(&plus("")).model.access_log, None);
+    let all = right(&log("to: stdout")).model.access_log.unwrap();
     assert_eq!(
         (&all.to, all.sample_ppm, all.max_per_second),
         (&LogTarget::Stdout, 1_000_000, 1000)
     );
     assert!((0..END_LABELS.len()).all(|end| all.only.contains(end)));
-    assert!(right(&plus(documented("log:"))).model.connection_log.is_some());
+    assert!(right(&plus(documented("log:"))).model.access_log.is_some());
     let some = right(&log("to: /var/log/c.log, sample: 0.25, only: [refused, host_reset]"));
-    let some = some.model.connection_log.unwrap();
+    let some = some.model.access_log.unwrap();
     assert_eq!(
         (some.to.to_string().as_str(), some.sample_ppm),
         ("/var/log/c.log", 250_000)
@@ -45,7 +45,7 @@ fn the_log_of_connections() {
     for (sample, ppm) in [("1", 1_000_000), ("1.0", 1_000_000), ("0.000001", 1), ("0.5", 500_000)] {
         let log = right(&log(&format!("to: stdout, sample: {sample}")))
             .model
-            .connection_log
+            .access_log
             .unwrap();
         assert_eq!(log.sample_ppm, ppm, "{sample}");
     }

@@ -1,4 +1,4 @@
-//! Metrics of routes, and of the connection log.
+//! Metrics of routes, and of the access log.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -65,11 +65,11 @@ impl Scrape {
         out.counter("route_refused", "Connections refused whose route was known", refused)
     }
 
-    /// Writes the metrics of the connection log.
-    pub(super) fn connection_log(&self, out: &mut MetricWriter<'_>) -> fmt::Result {
+    /// Writes the metrics of the access log.
+    pub(super) fn access_log(&self, out: &mut MetricWriter<'_>) -> fmt::Result {
         let log = &self.0.shared.log;
         out.counter(
-            "connection_log_lines",
+            "access_log_lines",
             "Lines written to the access log",
             [(Vec::new(), log.written.get())],
         )?;
@@ -78,7 +78,7 @@ impl Scrape {
             .into_iter()
             .map(|(reason, n)| (vec![("reason", reason)], n));
         out.counter(
-            "connection_log_dropped",
+            "access_log_dropped",
             "Lines of the access log that were not written",
             dropped,
         )

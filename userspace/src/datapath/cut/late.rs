@@ -15,7 +15,7 @@ use super::UNFINISHED_TTL;
 use super::ports::PortPool;
 use crate::kernel::cut::late::ClientWindow;
 use crate::kernel::cut::table::{duration_between, tick, ticks_of};
-use crate::state::connection_log::FlowKey;
+use crate::state::access_log::FlowKey;
 use crate::sys;
 
 /// Time for which a flow is held. The flow GC frees an entry after [`UNFINISHED_TTL`]. From a while before that, a held

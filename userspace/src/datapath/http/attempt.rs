@@ -13,9 +13,9 @@ use super::pool::ActiveConnection;
 use crate::datapath::cut::HeldFlow;
 use crate::datapath::flow::FlowGuard;
 use crate::datapath::log_context::LogContext;
-use crate::state::connection_log::RequestLine;
+use crate::state::access_log::RequestLine;
 
-/// Maximum number of bytes of a target in the connection log.
+/// Maximum number of bytes of a target in the access log.
 const MAX_LOGGED_TARGET_BYTES: usize = 2048;
 
 /// A request whose head has been read.
@@ -39,7 +39,7 @@ pub(super) struct Attempt {
 /// Counts of a connection to a host, and its entry in the list of flows, while it is in use.
 pub(super) struct HostLink {
     pub(super) listed: FlowGuard,
-    /// Record for the connection log; `None` if it is off. A kept connection has a connect time of zero.
+    /// Record for the access log; `None` if it is off. A kept connection has a connect time of zero.
     pub(super) log: Option<LogContext>,
     /// `None` for a stream, whose connection is counted elsewhere.
     pub(super) _active: Option<ActiveConnection>,
@@ -50,7 +50,7 @@ pub(super) struct HostLink {
 }
 
 impl HostLink {
-    /// Notes the status code sent to the client, for the connection log.
+    /// Notes the status code sent to the client, for the access log.
     pub(super) fn set_status(&self, status: u16) {
         if let Some(line) = self.log.as_ref().and_then(|log| log.request.as_ref()) {
             line.status.set(Some(status));
@@ -59,7 +59,7 @@ impl HostLink {
 }
 
 impl Request {
-    /// Line of the connection log for the request.
+    /// Line of the access log for the request.
     pub(super) fn log_line(&self, is_tls: bool) -> RequestLine {
         let text = |range: ByteRange| String::from_utf8_lossy(range.of(&self.bytes)).into_owned();
         let mut target = text(self.head.target);

@@ -1,4 +1,4 @@
-//! Ends of flows: a flow's counts are given back, and the connection log gets its line.
+//! Ends of flows: a flow's counts are given back, and the access log gets its line.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -11,7 +11,7 @@ use signalbox_core::wire::hostname::HostnamePattern;
 use super::{FlowGc, idle_for};
 use crate::kernel::address::from_words;
 use crate::kernel::cut::table::{duration_between, tick};
-use crate::state::connection_log;
+use crate::state::access_log;
 use crate::state::outcome::FlowEnd;
 use crate::sys::unix_ms;
 
@@ -61,10 +61,10 @@ impl FlowGc {
         }
     }
 
-    /// Logs a flow's end in the connection log, with data of the flow table.
+    /// Logs a flow's end in the access log, with data of the flow table.
     fn log_end(&self, index: u32, flow: &CutFlow, end: FlowEnd) {
         self.shared.log.log_end(
-            connection_log::ConnectionEnd::Flow(end),
+            access_log::ConnectionEnd::Flow(end),
             Some((index, flow.started)),
             || {
                 let now = tick();
@@ -83,7 +83,7 @@ impl FlowGc {
                 let of_program = self.kernel_peek.get().map(|peek| peek.about(index, flow));
                 let (name, connect) = of_program.unwrap_or_default();
                 let at = |words, port| SocketAddr::new(from_words(words), port);
-                connection_log::ConnectionRecord {
+                access_log::ConnectionRecord {
                     at_ms: unix_ms().saturating_sub(since.as_millis() as u64),
                     client: at(flow.client, (flow.ports_a >> 16) as u16),
                     local: at(flow.vip, flow.ports_a as u16),
@@ -98,7 +98,7 @@ impl FlowGc {
                     bytes_out: flow.dirs[1].bytes,
                     duration: life.saturating_sub(since),
                     connect,
-                    end: connection_log::ConnectionEnd::Flow(end),
+                    end: access_log::ConnectionEnd::Flow(end),
                     closed_by: None,
                     request: None,
                 }

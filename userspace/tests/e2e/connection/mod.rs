@@ -1,9 +1,9 @@
 //! Connections that signalbox accepts: how they are routed, limited and refused, on every tier.
 
+pub(crate) mod access_log;
 mod adverse;
 pub(crate) mod backup;
 mod backup_cluster;
-pub(crate) mod connection_log;
 mod crowd;
 mod faults;
 mod health;

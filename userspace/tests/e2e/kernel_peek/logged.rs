@@ -8,7 +8,7 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use super::{PEEK, exits, start_with};
-use crate::connection::connection_log::{lines, log_at};
+use crate::connection::access_log::{lines, log_at};
 use lab::{Router, SOON, Signalbox, config, eventually, http};
 
 const CONNECTIONS: usize = 2000;
@@ -23,7 +23,7 @@ fn body(log: &Path, more: &str) -> String {
 }
 
 fn dropped(sb: &Signalbox) -> f64 {
-    sb.metric("signalbox_connection_log_dropped_total")
+    sb.metric("signalbox_access_log_dropped_total")
 }
 
 #[test]

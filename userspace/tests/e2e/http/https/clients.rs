@@ -10,7 +10,7 @@ use rustls::{ClientConfig, RootCertStore};
 
 use super::host_certificates::openssl;
 use super::scene::{HTTPS, body, certificate, certificates, connect, trusting, try_connect};
-use crate::connection::connection_log::{lines, log_at};
+use crate::connection::access_log::{lines, log_at};
 use crate::http::request::scene::{Client, WebHost, field};
 use crate::lab::{Lab, SOON, Signalbox, eventually, hello, lab_test};
 

@@ -123,7 +123,7 @@ fn a_flow_counts_for_its_host_until_it_ends_whoever_ends_it() {
         scene.expect_nothing_left();
         // The client aborts.
         let (client, host) = scene.ask_cut(door, &request);
-        crate::connection::connection_log::reset(&client);
+        crate::connection::access_log::reset(&client);
         drop(client);
         is_reset(&host);
         scene.expect_nothing_left();
@@ -135,7 +135,7 @@ fn a_flow_counts_for_its_host_until_it_ends_whoever_ends_it() {
                 crate::http::late_cut::read_head(&client).unwrap();
                 (&client).read_exact(&mut [0; 3]).unwrap();
             }
-            crate::connection::connection_log::reset(&host);
+            crate::connection::access_log::reset(&host);
             drop(host);
             is_reset(&client);
             scene.expect_nothing_left();

@@ -1,4 +1,4 @@
-//! The connection log: a line of JSON for each ended or refused connection, if the configuration asks for it.
+//! The access log: a line of JSON for each ended or refused connection, if the configuration asks for it.
 //!
 //! Workers and the flow GC put records into a bounded queue and never wait. A thread turns them into lines and writes
 //! these (`writer`). Records that exceed the limit, the queue or the disk are counted and left out.
@@ -17,7 +17,7 @@ use arc_swap::ArcSwapOption;
 use parking_lot::Mutex;
 use signalbox_common::hash;
 use signalbox_core::limits::stats::Counter;
-use signalbox_core::model::{ConnectionLog as Settings, LogTarget, Tier};
+use signalbox_core::model::{AccessLog as Settings, LogTarget, Tier};
 use signalbox_core::wire::hostname::Hostname;
 
 use super::entities::{ClusterState, HostState, ListenerState};
@@ -123,9 +123,9 @@ impl DropReason {
     pub const LABELS: [&'static str; 3] = ["rate", "queue", "write"];
 }
 
-/// State of the connection log that all threads share.
+/// State of the access log that all threads share.
 #[derive(Default)]
-pub struct ConnectionLog {
+pub struct AccessLog {
     settings: ArcSwapOption<Settings>,
     queue: OnceLock<SyncSender<LogMessage>>,
     /// Counter that numbers the draws for the sample.
@@ -140,7 +140,7 @@ pub struct ConnectionLog {
     dropped: [Counter; DropReason::LABELS.len()],
 }
 
-impl ConnectionLog {
+impl AccessLog {
     /// Applies new settings. Waiting records go to the new file.
     pub fn configure(self: &Arc<Self>, settings: Option<&Settings>) {
         let target = |settings: Option<&Settings>| settings.map(|settings| settings.to.clone());
@@ -157,7 +157,7 @@ impl ConnectionLog {
             let (sender, inbox) = sync_channel(MAX_QUEUED);
             let log = Arc::clone(self);
             let spawned = std::thread::Builder::new()
-                .name("connection-log".into())
+                .name("access-log".into())
                 .spawn(move || writer::run(&log, &inbox));
             match spawned {
                 Ok(_) => {

@@ -1,4 +1,4 @@
-//! Output of the connection log: standard output or a file, which may be renamed, full or missing.
+//! Output of the access log: standard output or a file, which may be renamed, full or missing.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write as _};
@@ -125,7 +125,7 @@ mod tests {
 
     #[test]
     fn a_renamed_log_is_recreated_and_an_open_failure_is_reported() {
-        let dir = std::env::temp_dir().join(format!("signalbox-connection-log-{}", std::process::id()));
+        let dir = std::env::temp_dir().join(format!("signalbox-access-log-{}", std::process::id()));
         let _ = std::fs::remove_dir_all(&dir);
         let target = LogTarget::File(dir.join("connections.log"));
         let mut output = LogOutput::default();

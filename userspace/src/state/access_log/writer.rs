@@ -1,4 +1,4 @@
-//! Thread that writes the connection log, so that no other thread waits for it.
+//! Thread that writes the access log, so that no other thread waits for it.
 
 use std::collections::HashMap;
 use std::sync::atomic::Ordering::Relaxed;
@@ -8,7 +8,7 @@ use std::time::Duration;
 use signalbox_core::model::LogTarget;
 
 use super::output::LogOutput;
-use super::{ConnectionLog, ConnectionRecord, DropReason, FlowDetails, FlowKey, LogMessage, line};
+use super::{AccessLog, ConnectionRecord, DropReason, FlowDetails, FlowKey, LogMessage, line};
 
 /// Interval at which the writer checks whether to reopen the file.
 const REOPEN_INTERVAL: Duration = Duration::from_millis(100);
@@ -21,7 +21,7 @@ const MAX_BATCH_BYTES: usize = 64 * 1024;
 type DetailsByIndex = HashMap<u32, (u32, Box<FlowDetails>)>;
 
 /// Writes lines for as long as the process lives.
-pub(super) fn run(log: &ConnectionLog, inbox: &Receiver<LogMessage>) {
+pub(super) fn run(log: &AccessLog, inbox: &Receiver<LogMessage>) {
     let (mut output, mut details_by_index) = (LogOutput::default(), DetailsByIndex::new());
     let (mut buffer, mut lines) = (Vec::new(), 0);
     loop {
@@ -62,7 +62,7 @@ pub(super) fn run(log: &ConnectionLog, inbox: &Receiver<LogMessage>) {
 
 /// Reopens the file if requested. Returns the target of lines.
 fn reopen_if_requested(
-    log: &ConnectionLog,
+    log: &AccessLog,
     output: &mut LogOutput,
     details_by_index: &mut DetailsByIndex,
 ) -> Option<LogTarget> {
@@ -96,7 +96,7 @@ fn complete(record: &mut ConnectionRecord, key: Option<FlowKey>, details_by_inde
     record.duration += details.setup;
 }
 
-fn write(log: &ConnectionLog, output: &mut LogOutput, target: Option<&LogTarget>, buffer: &[u8], lines: u64) {
+fn write(log: &AccessLog, output: &mut LogOutput, target: Option<&LogTarget>, buffer: &[u8], lines: u64) {
     // The log was switched off while the lines waited.
     let Some(target) = target else { return };
     let outcome = output.write(buffer, target);
@@ -108,14 +108,14 @@ fn write(log: &ConnectionLog, output: &mut LogOutput, target: Option<&LogTarget>
     log_error_change(log, outcome.error.as_deref());
 }
 
-/// Logs once that the connection log cannot be written, and once that it can again.
-fn log_error_change(log: &ConnectionLog, error: Option<&str>) {
+/// Logs once that the access log cannot be written, and once that it can again.
+fn log_error_change(log: &AccessLog, error: Option<&str>) {
     let mut trouble = log.error.lock();
     match (trouble.is_some(), error) {
         (false, Some(error)) => {
             tracing::error!(
                 error,
-                "Connections are not logged; signalbox_connection_log_dropped_total counts them."
+                "Connections are not logged; signalbox_access_log_dropped_total counts them."
             );
         }
         (true, None) => tracing::info!("Connections are logged again."),

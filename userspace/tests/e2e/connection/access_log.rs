@@ -132,7 +132,7 @@ fn each_end_on_each_tier_has_its_line() {
             assert!(time.len() == 24 && time.ends_with('Z'), "{case}");
         }
         expect_none(&sb);
-        assert_eq!(sb.metric("signalbox_connection_log_dropped_total"), 0.0);
+        assert_eq!(sb.metric("signalbox_access_log_dropped_total"), 0.0);
         std::fs::remove_file(&file).unwrap();
     }
 }
@@ -263,7 +263,7 @@ fn access_log_lines_are_sampled_filtered_limited_and_counted() {
     let lab = Lab::new();
     let file = |name: &str| -> PathBuf { lab.dir().join(name) };
     let (_health, sb) = start(&lab, &log_at(&file("limited"), ", max_per_second: 1"));
-    let dropped = || sb.metric("signalbox_connection_log_dropped_total{reason=\"rate\"}") as usize;
+    let dropped = || sb.metric("signalbox_access_log_dropped_total{reason=\"rate\"}") as usize;
     let count = |name: &str| lines(&file(name)).len();
     refused(&lab, 200);
     assert!(
@@ -286,7 +286,7 @@ fn access_log_lines_are_sampled_filtered_limited_and_counted() {
     assert_eq!(count("chosen"), 0);
     sb.reload(&body(""));
     refused(&lab, 10);
-    assert_eq!(sb.json("/api/v1/status")["connection_log"], Value::Null);
+    assert_eq!(sb.json("/api/v1/status")["access_log"], Value::Null);
     sb.reload(&body(&log_at(&file("again"), "")));
     refused(&lab, 1);
     assert!(eventually(SOON, || count("again") == 1));
@@ -324,10 +324,10 @@ fn a_full_disk_costs_lines_and_no_traffic() {
     let _echo = servers::echo(lab.host("east-1"), "[::]:80");
     let (_health, sb) = start(&lab, &log_at(Path::new("/dev/full"), ""));
     sb.wait_healthy(&["east-1"]);
-    let dropped = || sb.metric("signalbox_connection_log_dropped_total{reason=\"write\"}");
+    let dropped = || sb.metric("signalbox_access_log_dropped_total{reason=\"write\"}");
     refused(&lab, 50);
     assert!(eventually(SOON, || dropped() == 50.0), "{}", dropped());
-    let error = sb.json("/api/v1/status")["connection_log"]["error"].to_string();
+    let error = sb.json("/api/v1/status")["access_log"]["error"].to_string();
     assert!(error.contains("No space left on device"), "{error}");
     assert_eq!(
         sb.unix("POST", "/api/v1/log/reopen", "").status,
@@ -365,7 +365,7 @@ fn a_reader_that_stops_costs_lines_and_no_traffic() {
     let reader = std::os::unix::fs::OpenOptionsExt::custom_flags(options.read(true), nix::libc::O_NONBLOCK);
     let reader = reader.open(&pipe).unwrap();
     let (_health, sb) = start(&lab, &log_at(&pipe, ", max_per_second: 100000"));
-    let dropped = || sb.metric("signalbox_connection_log_dropped_total{reason=\"write\"}");
+    let dropped = || sb.metric("signalbox_access_log_dropped_total{reason=\"write\"}");
     // 64 KiB are some 200 lines.
     let full = eventually(3 * SOON, || {
         refused(&lab, 100);
