@@ -1,10 +1,11 @@
 //! Names of the files of an alias's certificate, which the loader of certificates decodes.
 
 /// Longest part of a file's name that is the alias's own, in bytes: 255 less endings and a hash.
-pub(crate) const MAX_ALIAS_BYTES: usize = 200;
+pub const MAX_ALIAS_BYTES: usize = 200;
 
 /// Encodes an alias, which may be any text: everything but letters, digits, `-` and `_` between dots becomes `%XX`.
-pub(crate) fn file_name(alias: &str) -> String {
+#[must_use]
+pub fn file_name(alias: &str) -> String {
     let mut name = String::new();
     for (at, byte) in alias.bytes().enumerate() {
         let plain = byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_') || (byte == b'.' && at > 0);

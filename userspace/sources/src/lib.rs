@@ -1,19 +1,17 @@
-//! Sources that discover clusters: API servers, agents, routing events, name servers.
+//! Sources that discover clusters: API servers, agents, name servers. Those of older systems are in `signalbox-compat`.
 //!
 //! A source reports its whole knowledge of a cluster to the store ([`DiscoveryUpdate`]), and keeps its own
 //! [`SourceStatus`] up to date, which the API and the metrics show. When a source loses touch with the cluster, its
 //! last knowledge stays in use.
 
 pub mod agent;
-mod alias_file;
+pub mod alias_file;
 pub mod backoff;
 pub mod body;
 pub mod client;
 pub mod kube;
 pub mod pem;
-pub mod prototype;
 pub mod resolve;
-pub mod routing_spi;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

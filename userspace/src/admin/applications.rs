@@ -16,8 +16,8 @@ use signalbox_core::discovered::spi::{AppKey, Application, Endpoint, endpoint_ho
 use super::problem::{not_shown, problem};
 use super::reply::{ApiReply, answer};
 use super::{exposed, urls};
+use crate::compat::routing_spi::{EventsError, RoutingSpi};
 use crate::control::Control;
-use crate::source::routing_spi::{EventsError, RoutingSpi};
 use crate::state::{Shared, Snapshot};
 
 /// Endpoint type of a load balancer: this endpoint receives an application's connections for the others.

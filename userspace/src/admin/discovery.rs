@@ -16,9 +16,10 @@ use tokio::sync::oneshot;
 
 use super::problem::problem;
 use super::reply::{ApiReply, answer};
+use crate::compat::prototype;
 use crate::control::Control;
 use crate::control::event::StoreEvent;
-use crate::source::{DiscoveryUpdate, SourceStatus, prototype};
+use crate::source::{DiscoveryUpdate, SourceStatus};
 use crate::sys::unix_ms;
 
 /// Status of an agent, sent with its discoveries. A client that sends none (a script) may fall silent without a

@@ -158,7 +158,7 @@ pub fn clusters(control: &Control) -> ClustersAnswer {
         .zip(&snapshot.hosts);
     let all = all.map(|((cluster, state), hosts)| ClusterView {
         name: cluster.name.clone(),
-        waits_for: crate::source::routing_spi::why_waiting(&snapshot.discovered, cluster).map(Into::into),
+        waits_for: crate::compat::routing_spi::why_waiting(&snapshot.discovered, cluster).map(Into::into),
         balance: cluster.balance.as_str().into(),
         proxy_protocol: cluster.proxy_protocol,
         hosts: hosts.len(),

@@ -15,9 +15,9 @@ use super::etcd::SharedRecords;
 use super::listener_set::Offer;
 use super::rotation_jobs::{Job, RotateError, RotationRequest};
 use super::store::persistent_state::ConfigOverride;
+use crate::compat::routing_spi::PendingRotation;
 use crate::datapath::accept::StopMode;
 use crate::source::DiscoveryUpdate;
-use crate::source::routing_spi::PendingRotation;
 use crate::state::HostState;
 
 /// Event for the store.

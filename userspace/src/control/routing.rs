@@ -7,10 +7,10 @@ use signalbox_core::model::RoutingEvents;
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 
+use crate::compat::routing_spi::{Ledger, PendingRotation, RoutingSpi, SOURCE};
 use crate::control::event::StoreEvent;
 use crate::control::state_db::StateDb;
 use crate::source::DiscoveryUpdate;
-use crate::source::routing_spi::{Ledger, PendingRotation, RoutingSpi, SOURCE};
 use crate::state::Shared;
 
 /// Kind of the ledger's records.

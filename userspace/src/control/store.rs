@@ -32,6 +32,7 @@ use signalbox_core::model::{HighAvailability, Model};
 use signalbox_core::routing::subset::{HostOrder, host_orders};
 use tokio::sync::mpsc;
 
+use crate::compat::routing_spi::PendingRotation;
 use crate::control::event::{Applied, Configuration, StoreEvent};
 use crate::control::listener_set::{ListenerSet, PreparedSockets};
 use crate::control::routing::CurrentSource;
@@ -41,7 +42,6 @@ use crate::datapath::accept::StopMode;
 use crate::datapath::report::Report;
 use crate::kernel::steer::SteerError;
 use crate::reconcile::l4::Services;
-use crate::source::routing_spi::PendingRotation;
 use crate::state::Shared;
 
 use merge_schedule::MergeSchedule;

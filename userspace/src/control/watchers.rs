@@ -13,11 +13,11 @@ use tokio::task::JoinHandle;
 use super::cluster_certificates;
 use super::name_watches::NameWatches;
 use super::routing::{CurrentSource, RoutingSupervisor};
+use crate::compat::routing_spi::SOURCE;
 use crate::control::event::StoreEvent;
 use crate::control::state_db::StateDb;
 use crate::source;
 use crate::source::DiscoveryUpdate;
-use crate::source::routing_spi::SOURCE;
 use crate::state::Shared;
 
 /// Prefix of the watches' source names: `kube:CLUSTER`.

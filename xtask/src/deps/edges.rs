@@ -9,7 +9,7 @@ use serde::Deserialize;
 use crate::exec::Run;
 
 /// A crate, and the crates of this checkout that it may depend on.
-const ALLOWED: [(&str, &[&str]); 17] = [
+const ALLOWED: [(&str, &[&str]); 18] = [
     ("signalbox-common", &[]),
     ("signalbox-core", &["signalbox-common"]),
     ("signalbox-ebpf", &["signalbox-common"]),
@@ -29,6 +29,10 @@ const ALLOWED: [(&str, &[&str]); 17] = [
             "signalbox-sys",
             "signalbox-tls",
         ],
+    ),
+    (
+        "signalbox-compat",
+        &["signalbox-core", "signalbox-api", "signalbox-sys", "signalbox-sources"],
     ),
     (
         "signalbox-ha",
@@ -61,6 +65,7 @@ const ALLOWED: [(&str, &[&str]); 17] = [
             "signalbox-core",
             "signalbox-api",
             "signalbox-cli",
+            "signalbox-compat",
             "signalbox-config",
             "signalbox-sys",
             "signalbox-kernel",

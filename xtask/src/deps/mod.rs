@@ -30,12 +30,13 @@ use modules::Modules;
 use source::Source;
 
 /// Folders of the crates' sources.
-const CRATES: [&str; 15] = [
+const CRATES: [&str; 16] = [
     "common/src",
     "core/src",
     "ebpf/src",
     "userspace/api/src",
     "userspace/cli/src",
+    "userspace/compat/src",
     "userspace/config/src",
     "userspace/ha/src",
     "userspace/sys/src",
@@ -49,12 +50,13 @@ const CRATES: [&str; 15] = [
 ];
 
 /// Crates in which each type name may be used only once. In bench and xtask each command has its own `Args`.
-const NAMES_ONCE: [&str; 12] = [
+const NAMES_ONCE: [&str; 13] = [
     "common/src",
     "core/src",
     "ebpf/src",
     "userspace/api/src",
     "userspace/cli/src",
+    "userspace/compat/src",
     "userspace/config/src",
     "userspace/ha/src",
     "userspace/sys/src",

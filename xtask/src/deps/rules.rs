@@ -6,8 +6,9 @@ use super::code::only_code;
 const AYA: [&str; 4] = ["bench/src/bpf.rs", "common/", "userspace/kernel/", "userspace/tests/"];
 
 /// Paths where rustls and tokio-rustls may be named, so that keys and sessions stay in few places.
-const RUSTLS: [&str; 7] = [
+const RUSTLS: [&str; 8] = [
     "bench/",
+    "userspace/compat/",
     "userspace/sources/",
     "userspace/src/admin/",
     "userspace/src/cli/demo/",

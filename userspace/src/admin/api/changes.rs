@@ -9,8 +9,8 @@ use signalbox_core::model::shield::PrefixEdit;
 use super::{DELETE, POST, PUT};
 use crate::admin::openapi::{DescribedRouter, Operation, RequestKind, change, json_body};
 use crate::admin::{applications, certificates, config_diff, discovery, ha, log, mutate, rotations, shield, weights};
+use crate::compat::prototype::PluginBody;
 use crate::control::kept_certificates::PutCertificate;
-use crate::source::prototype::PluginBody;
 
 /// Adds the operations that change state.
 pub(super) fn add_changes(api: DescribedRouter) -> DescribedRouter {

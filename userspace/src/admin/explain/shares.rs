@@ -72,7 +72,7 @@ pub(super) fn cluster_view(
     } else {
         f64::from(weight) * 100.0 / f64::from(total)
     };
-    let waits_for = crate::source::routing_spi::why_waiting(&snapshot.discovered, cluster);
+    let waits_for = crate::compat::routing_spi::why_waiting(&snapshot.discovered, cluster);
     Some(ShareExplanation {
         name: cluster.name.clone(),
         weight,

@@ -12,8 +12,8 @@ use signalbox_tls::tickets::TicketSecret;
 use super::named_files::NamedFiles;
 use super::persistent_state::{ConfigOverride, Persist};
 use super::{Applied, Store};
+use crate::compat::routing_spi::{SOURCE, why_waiting};
 use crate::source::DiscoveryUpdate;
-use crate::source::routing_spi::{SOURCE, why_waiting};
 use crate::state::error_pages::ErrorPages;
 
 impl Store {

@@ -9,9 +9,9 @@ use signalbox_core::routing::view::{Destination, RoutingView};
 
 use super::Store;
 use super::publish::eligibility;
+use crate::compat::routing_spi::{EndpointRotation, OWNER};
 use crate::control::etcd::SharedRecords;
 use crate::control::rotation_jobs::{Action, Job, MAX_REASON_CHARS, Progress, RotateError, RotationRequest};
-use crate::source::routing_spi::{EndpointRotation, OWNER};
 use crate::sys::unix_ms;
 
 /// Maximum number of applications that a refusal lists.

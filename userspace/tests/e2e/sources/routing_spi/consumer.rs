@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 
+use signalbox::compat::routing_spi::{Ledger, PendingRotation, RoutingSpi};
 use signalbox::source::DiscoveryUpdate;
-use signalbox::source::routing_spi::{Ledger, PendingRotation, RoutingSpi};
 use signalbox_core::discovered::discovery::ClusterDiscovery;
 use signalbox_core::discovered::spi::{AppKey, Application, discover};
 use signalbox_core::model::{Broker, RoutingEvents};

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::{Condvar, Mutex};
 
-use signalbox::source::routing_spi::Ledger;
+use signalbox::compat::routing_spi::Ledger;
 
 use super::activemq::LONG;
 

@@ -3,8 +3,8 @@
 use std::sync::{Arc, Mutex};
 
 use nix::sys::signal::Signal;
+use signalbox::compat::routing_spi::{EventsError, EventsOutcome, RoutingSpi};
 use signalbox::source::DiscoveryUpdate;
-use signalbox::source::routing_spi::{EventsError, EventsOutcome, RoutingSpi};
 use signalbox_core::discovered::spi::{AppChange, RoutingEvent, parse};
 use signalbox_core::model::RoutingEvents;
 

@@ -10,7 +10,7 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 
-use crate::pem;
+use signalbox_sources::pem;
 
 /// Stream over TCP or TLS.
 pub(super) trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}

@@ -15,7 +15,7 @@ use tokio::time::{Instant, sleep, timeout};
 use super::connect::connect;
 use super::session::{BrokerEvent, HEART_BEAT_INTERVAL, Message, Session};
 use super::{EventsError, RoutingSpi, SOURCE};
-use crate::backoff::Backoff;
+use signalbox_sources::backoff::Backoff;
 
 /// First and longest pause before the next attempt.
 const RETRY_INTERVALS: (Duration, Duration) = (Duration::from_millis(250), Duration::from_secs(30));

@@ -6,7 +6,7 @@ use std::os::unix::fs::PermissionsExt as _;
 use signalbox_core::discovered::spi::{Applications, parse};
 
 use super::*;
-use crate::alias_file::MAX_ALIAS_BYTES;
+use signalbox_sources::alias_file::MAX_ALIAS_BYTES;
 
 fn application(aliases: &[&str]) -> Application {
     let mut applications = Applications::default();

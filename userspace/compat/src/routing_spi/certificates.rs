@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use signalbox_core::discovered::spi::{AppKey, Application};
 use signalbox_sys::{private_directory, sync_directory, write_private};
 
-use crate::alias_file::file_name;
+use signalbox_sources::alias_file::file_name;
 
 /// Directory of certificate files: `DIR/NAMESPACE+APP/ALIAS.crt`, `.key` and `.pass`.
 #[derive(Debug)]

@@ -25,9 +25,9 @@ use signalbox_core::discovered::discovery::Discovered;
 use signalbox_core::discovered::spi::{AppKey, Application, parse};
 use signalbox_core::model::{Cluster, RoutingEvents};
 
-use super::SourceStatus;
 use blocked::{BlockedSlot, SkipRequest};
 use intake::{AppliedEvents, Intake};
+use signalbox_sources::SourceStatus;
 
 pub use blocked::SkipError;
 pub use intake::{SOURCE, UpdateSink};

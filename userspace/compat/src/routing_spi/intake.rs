@@ -13,7 +13,7 @@ use super::ledger::{self, Ledger, LedgerKey};
 use super::outcome::{EventsError, OpenError};
 use super::rotation::{self, EndpointRotation, PendingRotation, RotationSink};
 use super::{DeadLetter, EventsOutcome};
-use crate::DiscoveryUpdate;
+use signalbox_sources::DiscoveryUpdate;
 
 /// Function that reports to the store. Called in order, under a lock: it must not block.
 pub type UpdateSink = Box<dyn Fn(DiscoveryUpdate) + Send + Sync>;
