@@ -25,13 +25,13 @@ pub struct KubernetesSource {
 }
 
 /// Choice, among the objects that ask for names, of those that the cluster's routers serve. Each given condition must
-/// hold; an absent one leaves nothing out.
+/// hold; an absent one leaves nothing out, except that of routers.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct ShardFilter {
     /// Label selector that the objects' namespaces must match, in Kubernetes' own syntax.
     pub namespace_labels: Option<String>,
-    /// Routers, by their names in the status of Routes, one of which must have admitted a Route.
-    pub router_names: Vec<String>,
+    /// Routers, one of which must have admitted a Route.
+    pub routers: RouterNames,
     /// Classes, one of which an Ingress must have.
     pub ingress_classes: Vec<String>,
     /// Gateways, one of which must be a parent of a Gateway API route.
@@ -45,6 +45,44 @@ impl ShardFilter {
     #[must_use]
     pub fn filters_gateways(&self) -> bool {
         !self.gateways.is_empty() || !self.gateway_classes.is_empty()
+    }
+}
+
+/// Routers that count, by their names in the status of Routes: those of an `IngressController` (OpenShift 4) or of a
+/// `DeploymentConfig` (OpenShift 3).
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum RouterNames {
+    /// OpenShift's default routers, and Routes that no router at all has written about.
+    #[default]
+    Default,
+    /// These routers.
+    Named(Vec<String>),
+    /// Every router.
+    Any,
+}
+
+impl RouterNames {
+    /// Names of the default routers of OpenShift 4 and 3.
+    pub const DEFAULT: [&'static str; 2] = ["default", "router"];
+
+    /// Whether a router of this name counts.
+    #[must_use]
+    pub fn counts(&self, name: &str) -> bool {
+        match self {
+            Self::Default => Self::DEFAULT.contains(&name),
+            Self::Named(names) => names.iter().any(|named| named == name),
+            Self::Any => true,
+        }
+    }
+
+    /// Names that the configuration gives.
+    #[must_use]
+    pub fn named(&self) -> &[String] {
+        match self {
+            Self::Named(names) => names,
+            Self::Default | Self::Any => &[],
+        }
     }
 }
 
@@ -139,7 +177,7 @@ impl KubernetesSource {
     pub fn router_pods(&self) -> Vec<RouterPods> {
         match &self.routers.pods {
             Some(pods) => vec![pods.clone()],
-            None => RouterPods::default_locations(&self.shard.router_names).to_vec(),
+            None => RouterPods::default_locations(self.shard.routers.named()).to_vec(),
         }
     }
 }
@@ -148,13 +186,14 @@ impl RouterPods {
     /// Sets of pods in which OpenShift 4 and OpenShift 3 run routers of these names, or their default routers. The
     /// status of Routes names a router after its `IngressController` (version 4) or `DeploymentConfig` (version 3).
     fn default_locations(names: &[String]) -> [Self; 2] {
+        let [of_4, of_3] = RouterNames::DEFAULT;
         [
             (
                 "openshift-ingress",
                 "ingresscontroller.operator.openshift.io/deployment-ingresscontroller",
-                "default",
+                of_4,
             ),
-            ("default", "deploymentconfig", "router"),
+            ("default", "deploymentconfig", of_3),
         ]
         .map(|(namespace, key, by_default)| Self {
             namespace: namespace.to_owned(),

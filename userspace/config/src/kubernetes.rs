@@ -41,10 +41,13 @@ pub(super) fn source(place: &NodeRef<'_>, report: &mut Report) -> Option<Kuberne
     let resources = optional_value(resources.as_ref(), |place| self::resources(place, report));
     let namespaces = optional_value(namespaces.as_ref(), |place| self::namespaces(place, report));
     let labels = optional_value(labels.as_ref(), |place| selector::labels(place, report));
-    let choice = choice.decode(resources.as_ref().and_then(Option::as_deref), report);
+    let routers_at = routers.as_ref();
+    let routers = or_default(routers_at, DEFAULT_ROUTERS, |place| self::routers(place, report));
+    let resources_read = resources.as_ref().and_then(Option::as_deref);
+    let own_pods = routers_at.filter(|_| routers.pods.is_some());
+    let choice = choice.decode(resources_read, own_pods, report);
     let wildcards = or_default(wildcards.as_ref(), false, |place| place.flag(report));
     let certificates = or_default(certificates.as_ref(), false, |place| place.flag(report));
-    let routers = or_default(routers.as_ref(), DEFAULT_ROUTERS, |place| self::routers(place, report));
     Some(KubernetesSource {
         access: connection?,
         resources: resources?,

@@ -230,7 +230,7 @@ fn deciding_feeds(source: &KubernetesSource, resources: &[Resource]) -> Vec<Feed
     };
     let mut feeds = Vec::new();
     if let Some(labels) = &choice.namespace_labels {
-        let by_status = !choice.router_names.is_empty();
+        let by_status = !choice.routers.named().is_empty();
         let need = if by_status {
             Necessity::Optional
         } else {

@@ -85,7 +85,7 @@ impl<'a> ShardMatcher<'a> {
                 annotations::truncated(labels)
             )),
             // Routers of a shard write only into the status of that shard's Routes.
-            None if object.kind == ObjectKind::Route && !self.shard.router_names.is_empty() => Ok(()),
+            None if object.kind == ObjectKind::Route && !self.shard.routers.named().is_empty() => Ok(()),
             None => other("signalbox may not read the labels of its namespace"),
         }
     }
@@ -111,8 +111,7 @@ impl<'a> ShardMatcher<'a> {
 
     /// Whether a status entry was written by one of the configured routers.
     fn is_own_router(&self, object: &Object, said: &RouterStatus) -> bool {
-        let names = &self.shard.router_names;
-        object.kind != ObjectKind::Route || names.is_empty() || names.contains(&said.router)
+        object.kind != ObjectKind::Route || self.shard.routers.counts(&said.router)
     }
 
     /// Hosts under which routers serve the object. `said`: status entries of the configured routers alone.
@@ -133,10 +132,10 @@ impl<'a> ShardMatcher<'a> {
     }
 
     /// Decides on an object that no configured router has written about. A Route chosen by router names alone waits;
-    /// labels tell beforehand which routers a new Route belongs to.
+    /// labels tell beforehand which routers a new Route belongs to. Without names, a Route without any status counts.
     fn check_unadmitted(&self, object: &Object) -> Result<(), String> {
-        let names = &self.shard.router_names;
-        if object.kind != ObjectKind::Route || names.is_empty() {
+        let routers = &self.shard.routers;
+        if object.kind != ObjectKind::Route {
             return Ok(());
         }
         let others = object
@@ -144,10 +143,13 @@ impl<'a> ShardMatcher<'a> {
             .iter()
             .filter(|said| !self.is_own_router(object, said));
         let others: Vec<&str> = others.map(|said| said.router.as_str()).take(MAX_NAMED).collect();
-        if others.is_empty() && self.filtered_by_label {
+        if others.is_empty() && (routers.named().is_empty() || self.filtered_by_label) {
             return Ok(());
         }
-        let wanted = annotations::truncated(&names.join(" or "));
+        let wanted = match routers.named() {
+            [] => "OpenShift's default ones, since `router_name` is not set".to_owned(),
+            names => annotations::truncated(&names.join(" or ")),
+        };
         let heard = match others.as_slice() {
             [] => "no other router has reported on it either".to_owned(),
             others => format!("reported by router {}", annotations::truncated(&others.join(", "))),

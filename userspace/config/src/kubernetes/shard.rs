@@ -1,10 +1,10 @@
 //! Choice of the objects that the cluster's routers serve.
 
-use signalbox_core::model::kubernetes::{GatewayName, Resource, ShardFilter};
+use signalbox_core::model::kubernetes::{GatewayName, Resource, RouterNames, ShardFilter};
 
 use super::distinct;
 use crate::map::MapDecoder;
-use crate::node::{NodeKind, NodeRef};
+use crate::node::{NodeKind, NodeRef, YamlNode};
 use crate::report::{Report, quote};
 use crate::scalar::optional_value;
 use crate::selector;
@@ -32,11 +32,17 @@ impl<'a> ShardKeys<'a> {
         }
     }
 
-    /// Decodes the choice. `resources`: the resources that names are read from, if they are known.
-    pub(super) fn decode(&self, resources: Option<&[Resource]>, report: &mut Report) -> Option<ShardFilter> {
+    /// Decodes the choice. `resources`: the resources that names are read from, if they are known. `own_pods`: where the
+    /// file says which pods are routers.
+    pub(super) fn decode(
+        &self,
+        resources: Option<&[Resource]>,
+        own_pods: Option<&NodeRef<'_>>,
+        report: &mut Report,
+    ) -> Option<ShardFilter> {
         self.check_resources(resources, report);
         let namespace_labels = optional_value(self.namespace_labels.as_ref(), |place| selector::labels(place, report));
-        let router_names = names(self.router_name.as_ref(), "routers", "a router's name", report);
+        let routers = self.routers(resources, own_pods, report);
         let classes = names(self.ingress_class.as_ref(), "classes", "a class of Ingresses", report);
         let gateways = optional_value(self.gateways.as_ref(), |place| {
             distinct(place, "Gateways", MAX_NAMES, report, gateway)
@@ -50,11 +56,38 @@ impl<'a> ShardKeys<'a> {
         }
         Some(ShardFilter {
             namespace_labels: namespace_labels?,
-            router_names: router_names?,
+            routers: routers?,
             ingress_classes: classes?,
             gateways: gateways?.unwrap_or_default(),
             gateway_classes: gateway_classes?,
         })
+    }
+
+    /// Without `router_name`, OpenShift's default routers count, or every router if the file selects the pods.
+    fn routers(
+        &self,
+        resources: Option<&[Resource]>,
+        own_pods: Option<&NodeRef<'_>>,
+        report: &mut Report,
+    ) -> Option<RouterNames> {
+        match (&self.router_name, own_pods) {
+            (Some(place), _) if place.plain() == Some("any") => Some(RouterNames::Any),
+            (Some(place), _) if has_any(place) => {
+                let message = "`any` stands alone: write `router_name: any`, or the names of routers";
+                place.error(report, message);
+                None
+            }
+            (Some(place), _) => names(Some(place), "routers", "a router's name", report).map(RouterNames::Named),
+            (None, None) => Some(RouterNames::Default),
+            (None, Some(pods)) => {
+                if resources.is_some_and(|resources| resources.contains(&Resource::Routes)) {
+                    let message = "Routes count that any router has admitted, and these pods may not serve them: write \
+                                   `router_name` with the name of these routers, or `router_name: any`";
+                    pods.warn(report, message);
+                }
+                Some(RouterNames::Any)
+            }
+        }
     }
 
     /// Reports conditions on objects of resources that are not read.
@@ -87,6 +120,15 @@ impl<'a> ShardKeys<'a> {
             }
         }
     }
+}
+
+/// Whether a list of names has `any`.
+fn has_any(place: &NodeRef<'_>) -> bool {
+    let NodeKind::List(items) = &place.node.kind else {
+        return false;
+    };
+    let is_any = |item: &YamlNode| matches!(&item.kind, NodeKind::Scalar { text, .. } if text == "any");
+    items.iter().any(is_any)
 }
 
 /// Decodes a Gateway, written `NAMESPACE/NAME`.

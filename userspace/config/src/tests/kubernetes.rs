@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use signalbox_core::model::kubernetes::{
-    AddressType, ApiServerAccess, KubernetesSource, Resource, RouterPods, ShardFilter,
+    AddressType, ApiServerAccess, KubernetesSource, Resource, RouterNames, RouterPods, ShardFilter,
 };
 
 use super::{bent, mistakes_of, only_mistake, only_mistakes, right};
@@ -192,11 +192,11 @@ fn the_objects_of_a_set_of_routers_are_chosen() {
     };
     assert_eq!(places(&none), at("=default", "=router"));
     let one = meaning("{ in_cluster: true, router_name: internal, namespace_labels: \"shard=a,!x\" }");
-    assert_eq!(one.shard.router_names, ["internal"]);
+    assert_eq!(one.shard.routers.named(), ["internal"]);
     assert_eq!(one.shard.namespace_labels.as_deref(), Some("shard=a,!x"));
     assert_eq!(places(&one), at("=internal", "=internal"));
     let two = meaning("{ in_cluster: true, router_name: [default, internal], resources: [routes] }");
-    assert_eq!(two.shard.router_names, ["default", "internal"]);
+    assert_eq!(two.shard.routers.named(), ["default", "internal"]);
     assert_eq!(places(&two), at(" in (default, internal)", " in (default, internal)"));
     let class = meaning("{ in_cluster: true, ingress_class: [public, openshift-default] }");
     assert_eq!(class.shard.ingress_classes, ["public", "openshift-default"]);
@@ -210,6 +210,17 @@ fn the_objects_of_a_set_of_routers_are_chosen() {
     );
     let said = meaning("{ in_cluster: true, router_name: a, routers: { namespace: infra, labels: app=router } }");
     assert_eq!(places(&said), [("infra".to_owned(), "app=router".to_owned())]);
+    assert_eq!(none.shard.routers, RouterNames::Default);
+    let own_pods = meaning("{ in_cluster: true, routers: { namespace: infra, labels: app=router } }");
+    let any = meaning("{ in_cluster: true, router_name: any }");
+    assert_eq!(
+        [own_pods.shard.routers, any.shard.routers],
+        [RouterNames::Any, RouterNames::Any]
+    );
+    assert_eq!(
+        places(&meaning("{ in_cluster: true, router_name: any }")),
+        places(&none)
+    );
 }
 
 #[test]
@@ -313,4 +324,28 @@ fn the_packaged_files_are_right() {
     assert_eq!(parsed.warnings, []);
     let agent = include_str!("../../../../packaging/k8s/overlays/agent/agent.yaml");
     assert!(crate::agent::parse(agent).is_ok());
+}
+
+#[test]
+fn own_router_pods_need_a_name_where_routes_are_read() {
+    let warnings = |settings: &str| right(&with(settings)).warnings;
+    only_mistake(
+        &with("{ in_cluster: true, router_name: [default, any] }"),
+        &format!("{PATH}.router_name"),
+        "`any` stands alone",
+    );
+    let pods = "routers: { namespace: infra, labels: app=router }";
+    let warned = warnings(&format!(
+        "{{ in_cluster: true, resources: [routes, ingresses], {pods} }}"
+    ));
+    assert_eq!(warned.len(), 1, "{warned:?}");
+    assert!(warned[0].to_string().contains("`router_name: any`"), "{warned:?}");
+    for right in [
+        format!("{{ in_cluster: true, resources: [ingresses], {pods} }}"),
+        format!("{{ in_cluster: true, {pods} }}"),
+        format!("{{ in_cluster: true, resources: [routes], router_name: any, {pods} }}"),
+        "{ in_cluster: true, resources: [routes] }".to_owned(),
+    ] {
+        assert_eq!(warnings(&right), [], "{right}");
+    }
 }

@@ -39,7 +39,7 @@ fn forbidden(feed: &Feed, said: &str, watching: bool) -> String {
             "; until then the routers' word alone decides on Routes"
         }
         ResourceKind::Secrets => "; until then names with certificates in Secrets are passed through to the routers",
-        ResourceKind::Namespaces => " (or leave `namespace_labels` out, or give `router_name` beside it)",
+        ResourceKind::Namespaces => " (or leave `namespace_labels` out, or name routers by `router_name`)",
     };
     format!("the account may not {verb} {name} (403{said}): give it a role with the verbs list and watch{or}")
 }

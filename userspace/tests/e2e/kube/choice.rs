@@ -7,7 +7,7 @@ use kube_api::objects::{attached, gateway, ingress, ingress_class, namespace, ro
 use kube_api::watching::{Watching, count, settings};
 use serde_json::json;
 use signalbox::source::kube::Settings;
-use signalbox_core::model::kubernetes::{GatewayName, Resource};
+use signalbox_core::model::kubernetes::{GatewayName, Resource, RouterNames};
 
 use crate::kube::source::connected;
 
@@ -19,7 +19,7 @@ fn shards(api: &Api) -> [Settings; 2] {
     });
     ["default", "internal"].map(|router| {
         let mut settings = settings(api);
-        settings.source.shard.router_names = vec![router.to_owned()];
+        settings.source.shard.routers = RouterNames::Named(vec![router.to_owned()]);
         settings
     })
 }
@@ -152,14 +152,14 @@ async fn where_namespaces_may_not_be_read_the_routers_word_is_enough() {
 
     // Nothing is reported: without namespaces a Route's owner is unknown, and names would be missing.
     api.change(|store| store.moods.forbidden.insert("namespaces"));
-    settings.source.shard.router_names.clear();
+    settings.source.shard.routers = RouterNames::Any;
     let mut watching = Watching::start(settings);
     let view = watching
         .stands(|view| count(view, "listed") == 3 && view["last_error"].is_string())
         .await;
     let error = view["last_error"].as_str().unwrap();
     assert!(error.contains("may not list namespaces (403"), "{error}");
-    assert!(error.contains("or give `router_name` beside it"), "{error}");
+    assert!(error.contains("or name routers by `router_name`"), "{error}");
     assert_eq!(watching.drain(), 0);
 }
 
@@ -167,7 +167,7 @@ async fn where_namespaces_may_not_be_read_the_routers_word_is_enough() {
 async fn ingresses_of_other_classes_are_ignored_and_defaults_followed() {
     let (api, _server) = Api::start().await;
     let [mut settings, _] = shards(&api);
-    settings.source.shard.router_names.clear();
+    settings.source.shard.routers = RouterNames::Any;
     settings.source.shard.ingress_classes = vec!["public".to_owned()];
     let of_class = |class: &str| {
         let mut object = ingress(1, &format!("shop/{class}"), &format!("{class}.test"));
@@ -219,7 +219,7 @@ async fn gateway_api_routes_follow_their_gateways_and_listeners() {
     let (api, _server) = Api::start().await;
     let [mut settings, _] = shards(&api);
     settings.source.wildcards = true;
-    settings.source.shard.router_names.clear();
+    settings.source.shard.routers = RouterNames::Any;
     settings.source.shard.gateways = vec![GatewayName {
         namespace: "infra".to_owned(),
         name: "public".to_owned(),

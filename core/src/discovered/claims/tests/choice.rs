@@ -1,7 +1,7 @@
 //! Choice of the objects that the cluster's routers serve.
 
 use super::*;
-use crate::model::kubernetes::ShardFilter;
+use crate::model::kubernetes::{RouterNames, ShardFilter};
 
 /// Names that are served, and the first word of the reason against each other name.
 fn outcome(objects: &[Object], namespaces: Option<Vec<&str>>, labelled: bool, choice: &ShardFilter) -> Vec<String> {
@@ -29,7 +29,7 @@ fn outcome(objects: &[Object], namespaces: Option<Vec<&str>>, labelled: bool, ch
 
 fn of_routers(names: &[&str]) -> ShardFilter {
     ShardFilter {
-        router_names: names.iter().map(|name| (*name).to_owned()).collect(),
+        routers: RouterNames::Named(names.iter().map(|name| (*name).to_owned()).collect()),
         ..ShardFilter::default()
     }
 }
@@ -41,6 +41,44 @@ fn with_said(said: &[(&str, Admission)], object: Object) -> Object {
     Object {
         router_statuses: said.collect(),
         ..object
+    }
+}
+
+#[test]
+fn without_names_default_routers_and_silent_routes_count() {
+    use Admission::{Admitted, Refused, Unknown};
+    let by_default = ShardFilter::default();
+    let of_any = ShardFilter {
+        routers: RouterNames::Any,
+        ..ShardFilter::default()
+    };
+    let refused = || Refused("HostAlreadyClaimed: taken".into());
+    for (said, expected, with_any) in [
+        (vec![("default", Admitted)], "app.test", "app.test"),
+        (vec![("router", Admitted)], "app.test", "app.test"),
+        (
+            vec![("internal", Admitted), ("default", Admitted)],
+            "app.test",
+            "app.test",
+        ),
+        // The hosts are those of the default routers, which do not serve it.
+        (vec![("internal", Admitted)], "app.test OtherRouter", "app.test"),
+        (
+            vec![("internal", refused())],
+            "app.test OtherRouter",
+            "app.test RouteNotAdmitted",
+        ),
+        (
+            vec![("internal", Admitted), ("default", refused())],
+            "app.test RouteNotAdmitted",
+            "app.test",
+        ),
+        (vec![("default", Unknown)], "app.test", "app.test"),
+        (Vec::new(), "app.test", "app.test"),
+    ] {
+        let object = || with_said(&said, route(1, "shop/app", "app.test"));
+        assert_eq!(outcome(&[object()], None, false, &by_default), [expected], "{said:?}");
+        assert_eq!(outcome(&[object()], None, false, &of_any), [with_any], "{said:?}");
     }
 }
 
@@ -65,9 +103,6 @@ fn a_route_counts_where_one_of_the_named_routers_admits_it() {
         let objects = [with_said(&said, route(1, "shop/web", "app.test"))];
         assert_eq!(outcome(&objects, None, false, &mine), [expected], "{said:?}");
     }
-    // Any router will do where no router name is configured.
-    let objects = [with_said(&[("internal", Admitted)], route(1, "shop/web", "app.test"))];
-    assert_eq!(outcome(&objects, None, false, &ShardFilter::default()), ["app.test"]);
 }
 
 #[test]
@@ -172,10 +207,13 @@ fn a_route_without_a_host_has_what_the_named_routers_give_it() {
         ..route(1, "shop/web", "")
     };
     let objects = [object];
-    assert_eq!(
-        outcome(&objects, None, false, &ShardFilter::default()),
-        ["web.apps.test", "web.internal.test"]
-    );
+    let any = ShardFilter {
+        routers: RouterNames::Any,
+        ..ShardFilter::default()
+    };
+    let of = |shard| outcome(&objects, None, false, &shard);
+    assert_eq!(of(any), ["web.apps.test", "web.internal.test"]);
+    assert_eq!(of(ShardFilter::default()), ["web.apps.test"]);
     assert_eq!(
         outcome(&objects, None, false, &of_routers(&["internal"])),
         ["web.internal.test"]
