@@ -92,18 +92,7 @@ fn unpack_node_packages(dir: &Path) -> Result<()> {
     let apt = Apt::of(&[SUITE], &[])?;
     let _ = fs::remove_dir_all(dir);
     fs::create_dir_all(dir)?;
-    quietly(
-        apt.command("apt-get")
-            .args(["-qq", "download"])
-            .args(NODE_PACKAGES)
-            .current_dir(dir),
-    )?;
-    for entry in fs::read_dir(dir)?.flatten() {
-        if entry.path().extension().is_some_and(|end| end == "deb") {
-            quietly(Command::new("dpkg-deb").arg("-x").arg(entry.path()).arg(dir))?;
-            fs::remove_file(entry.path())?;
-        }
-    }
+    apt.unpack(NODE_PACKAGES, dir)?;
     fs::write(dir.join("complete"), "")?;
     Ok(())
 }

@@ -1,7 +1,12 @@
 //! Debian's packages and sources of any release, by an apt whose state is separate from the machine's: it installs
 //! nothing.
 
-use std::{fs, path::PathBuf, process::Command};
+use std::{
+    ffi::OsStr,
+    fs,
+    path::{Path, PathBuf},
+    process::Command,
+};
 
 use anyhow::{Context, Result};
 
@@ -51,6 +56,21 @@ impl Apt {
         let apt = Self { config };
         quietly(apt.command("apt-get").args(["-qq", "update"]))?;
         Ok(apt)
+    }
+
+    /// Unpacks packages into a directory.
+    pub(crate) fn unpack<S: AsRef<OsStr>>(&self, packages: impl IntoIterator<Item = S>, dir: &Path) -> Result<()> {
+        let mut download = self.command("apt-get");
+        download.args(["-qq", "download"]).args(packages).current_dir(dir);
+        quietly(&mut download)?;
+        for entry in fs::read_dir(dir)?.flatten() {
+            let package = entry.path();
+            if package.extension().is_some_and(|end| end == "deb") {
+                quietly(Command::new("dpkg-deb").arg("-x").arg(&package).arg(dir))?;
+                fs::remove_file(&package)?;
+            }
+        }
+        Ok(())
     }
 
     /// `apt-get` or `apt-cache` with this state.

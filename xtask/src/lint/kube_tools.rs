@@ -30,19 +30,7 @@ pub(crate) fn kustomize() -> Result<PathBuf> {
     let program = dir.join("usr/bin/kustomize");
     if !program.is_file() {
         let apt = Apt::of(&["trixie"], &[])?;
-        quietly(
-            apt.command("apt-get")
-                .args(["-qq", "download", "kustomize"])
-                .current_dir(&dir),
-        )
-        .context("kustomize cannot be fetched")?;
-        for entry in fs::read_dir(&dir)? {
-            let package = entry?.path();
-            if package.extension().is_some_and(|end| end == "deb") {
-                quietly(Command::new("dpkg-deb").arg("-x").arg(&package).arg(&dir))?;
-                fs::remove_file(&package)?;
-            }
-        }
+        apt.unpack(["kustomize"], &dir).context("kustomize cannot be fetched")?;
     }
     Ok(program)
 }

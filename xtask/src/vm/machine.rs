@@ -14,6 +14,7 @@ use anyhow::{Context, Result, bail};
 use super::{
     accel::Accel,
     build::Built,
+    emulator,
     job::{self, Job},
     kernels::{Kernel, sbin},
     modules,
@@ -72,7 +73,7 @@ impl Machine {
         root_fs::image_of(&tree, &disk, 512)?;
         let initramfs = modules::initramfs(kernel)?;
         let console = dir.join("console");
-        let mut command = Self::qemu(kernel, accel, &initramfs, network);
+        let mut command = Self::qemu(kernel, accel, &initramfs, network)?;
         for disk in [root_fs, &disk] {
             let mut drive = OsString::from("if=virtio,format=raw,snapshot=on,file=");
             drive.push(disk);
@@ -85,24 +86,17 @@ impl Machine {
             .stdout(out.try_clone()?)
             .stderr(out)
             .spawn()
-            .context("qemu-system-x86_64 cannot be started")?;
+            .context("QEMU cannot be started")?;
         println!("kernel {name} boots");
         Ok(Self { child, console })
     }
 
-    fn qemu(kernel: &Kernel, accel: Accel, initramfs: &Path, network: Option<&str>) -> Command {
+    fn qemu(kernel: &Kernel, accel: Accel, initramfs: &Path, network: Option<&str>) -> Result<Command> {
         let (accel, cpu) = match accel {
             Accel::Kvm => ("kvm", "host"),
             Accel::Tcg => ("tcg,thread=multi", "max"),
         };
-        let mut command = match network {
-            Some(namespace) => {
-                let mut command = Command::new("nsenter");
-                command.args([&format!("--net=/run/netns/{namespace}"), "--", "qemu-system-x86_64"]);
-                command
-            }
-            None => Command::new("qemu-system-x86_64"),
-        };
+        let mut command = emulator::command(network)?;
         command.args([
             "-accel",
             accel,
@@ -125,7 +119,7 @@ impl Machine {
             "-append",
             "console=ttyS0 quiet panic=-1 net.ifnames=0 random.trust_cpu=on",
         ]);
-        command
+        Ok(command)
     }
 
     /// Waits until the machine is off, and returns its console's output.
@@ -164,7 +158,7 @@ pub(super) fn starts(kernel: &Kernel, accel: Accel, limit: Duration) -> Result<b
     let console = super::logs()?.join("accel.console");
     let initramfs = modules::initramfs(kernel)?;
     let out = File::create(&console)?;
-    let mut command = Machine::qemu(kernel, accel, &initramfs, None);
+    let mut command = Machine::qemu(kernel, accel, &initramfs, None)?;
     let child = command
         .stdin(Stdio::null())
         .stdout(out.try_clone()?)

@@ -8,6 +8,7 @@ mod accel;
 pub(crate) mod build;
 pub(crate) mod debian;
 pub(crate) mod docs;
+mod emulator;
 mod job;
 mod kernels;
 mod machine;
@@ -27,9 +28,8 @@ use crate::{
 use kernels::Kernel;
 use outcome::Outcome;
 
-/// Debian packages that machines are made of. The rest of a root file system are the tests' own tools.
-pub(crate) const PACKAGES: [AptPackage; 9] = [
-    package("qemu-system-x86"),
+/// Debian packages that machines are made of, beside QEMU. The rest of a root file system are the tests' own tools.
+pub(crate) const PACKAGES: [AptPackage; 8] = [
     package("busybox-static"),
     package("kmod"),
     package("cpio"),
