@@ -12,7 +12,7 @@ use lab::{Router, SOON, Signalbox, eventually, http};
 
 use super::{PEEK, exits, expect_routes, start_with};
 
-const SERVE: &str = "datapath: { peek: kernel, peek_orphan: serve }";
+pub(super) const SERVE: &str = "datapath: { peek: kernel, peek_orphan: serve }";
 /// Clients that ask all the time.
 const ASKING: usize = 6;
 pub(super) const VIP: &str = "10.1.0.1:80";
