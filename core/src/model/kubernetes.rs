@@ -56,7 +56,7 @@ pub enum RouterNames {
     /// OpenShift's default routers, and Routes that no router at all has written about.
     #[default]
     Default,
-    /// These routers.
+    /// Routers that the configuration names.
     Named(Vec<String>),
     /// Every router.
     Any,
