@@ -16,6 +16,7 @@ mod after;
 mod answer;
 mod attempt;
 mod body;
+mod buffered_leg;
 mod carry;
 mod client;
 mod client_certificate;

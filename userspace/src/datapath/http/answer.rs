@@ -21,11 +21,10 @@ use signalbox_core::wire::http1::turn::{AnswerAction, AnswerFacts, NextStep, Tur
 use tokio::io::ReadBuf;
 
 use super::body::Body;
+use super::buffered_leg::BufferedLeg;
 use super::carry::{MAX_READS_IN_A_ROW, Pumped};
 use super::http2;
 use super::leg::Leg;
-use super::outbox::Outbox;
-use super::request::ClientSide;
 use super::websocket;
 use crate::datapath::scratch::with_scratch;
 use crate::state::ClusterState;
@@ -72,8 +71,8 @@ impl Asked {
 
 /// The host's side of an exchange.
 pub(super) struct HostSide {
-    pub(super) stream: Leg,
-    pub(super) to_host: Outbox,
+    /// Bytes that were read and are not used yet are of an incomplete head; after a 101, the first bytes of the tunnel.
+    pub(super) leg: BufferedLeg,
     /// Status code of the answer, once its head has been passed on.
     pub(super) status: Option<u16>,
     /// Whether the connection belongs to this client alone, because the answer asks it to authenticate the connection.
@@ -84,8 +83,6 @@ pub(super) struct HostSide {
     is_repaired: bool,
     /// Changes of the answer's fields.
     fields: Vec<FieldEdit>,
-    /// Bytes of an incomplete head; after a 101, the first bytes of the tunnel.
-    bytes: Vec<u8>,
     arrival: HeadArrival,
     /// `None` until the final head has arrived.
     body: Option<Body>,
@@ -93,35 +90,25 @@ pub(super) struct HostSide {
     pub(super) long_cut: Option<Result<(), Ineligible>>,
     /// Whether the answer is so long that its rest is worth a cut.
     pub(super) is_long: bool,
-    /// Whether the host has stopped reading the request: then a reset may look like the end of its answer.
-    has_stopped: bool,
     /// Whether the host refused the stream (REFUSED_STREAM), rather than ending its connection.
     pub(super) has_refused_stream: bool,
 }
 
 impl HostSide {
-    pub(super) fn new(stream: Leg, to_host: Outbox, fields: Vec<FieldEdit>) -> Self {
+    pub(super) fn new(stream: Leg, fields: Vec<FieldEdit>) -> Self {
         Self {
-            stream,
-            to_host,
+            leg: BufferedLeg::new(stream, Vec::new()),
             fields,
             status: None,
             is_personal: false,
             repairs: None,
             is_repaired: false,
-            bytes: Vec::new(),
             arrival: HeadArrival::default(),
             body: None,
             long_cut: None,
             is_long: false,
-            has_stopped: false,
             has_refused_stream: false,
         }
-    }
-
-    /// Takes the connection back, and the first bytes of a tunnel.
-    pub(super) fn into_parts(self) -> (Leg, Vec<u8>) {
-        (self.stream, self.bytes)
     }
 
     /// Number of bytes of the answer still to come from the host, if its length is known.
@@ -137,23 +124,16 @@ impl HostSide {
         matches!(self.body, Some(Body::Chunked(_) | Body::UntilClose))
     }
 
-    /// Stops sending, because the host no longer reads the request. Its answer may be on its way.
-    pub(super) fn stop(&mut self, turn: &mut Turn) {
-        self.to_host.clear();
-        self.has_stopped = true;
-        turn.on(TurnEvent::HostStopped);
-    }
-
     /// Passes the answer on as far as possible.
     pub(super) fn pump(
         &mut self,
         cx: &mut Context<'_>,
-        client: &mut ClientSide,
+        client: &mut BufferedLeg,
         turn: &mut Turn,
         asked: &Asked,
     ) -> Pumped {
         for _ in 0..MAX_READS_IN_A_ROW {
-            match client.to_client.flush(cx, &mut client.stream) {
+            match client.flush(cx) {
                 Ok(true) => {}
                 Ok(false) => return Pumped::Waiting,
                 Err(_) => {
@@ -172,17 +152,17 @@ impl HostSide {
     }
 
     /// Reads once. Returns false if there is nothing to read or the exchange ends.
-    fn read(&mut self, cx: &mut Context<'_>, client: &mut ClientSide, turn: &mut Turn, asked: &Asked) -> bool {
+    fn read(&mut self, cx: &mut Context<'_>, client: &mut BufferedLeg, turn: &mut Turn, asked: &Asked) -> bool {
         if let Some(is_read) = self.splice(cx, client, turn) {
             return is_read;
         }
         with_scratch(|scratch| {
             let mut buf = ReadBuf::new(scratch);
-            let event = match self.stream.poll_read(cx, &mut buf) {
+            let event = match self.leg.stream.poll_read(cx, &mut buf) {
                 Poll::Pending => return false,
                 Poll::Ready(Err(error)) => self.failed(&error, client),
                 Poll::Ready(Ok(())) if buf.filled().is_empty() => TurnEvent::HostClosed {
-                    is_clean: !self.has_stopped,
+                    is_clean: !self.leg.has_stopped,
                 },
                 Poll::Ready(Ok(())) => {
                     self.take(buf.filled(), client, turn, asked);
@@ -195,13 +175,13 @@ impl HostSide {
     }
 
     /// Reads once as [`Self::read`] does, but into a pipe. `None` if the bytes must be parsed.
-    fn splice(&mut self, cx: &mut Context<'_>, client: &mut ClientSide, turn: &mut Turn) -> Option<bool> {
+    fn splice(&mut self, cx: &mut Context<'_>, client: &mut BufferedLeg, turn: &mut Turn) -> Option<bool> {
         let most = self.body.as_ref()?.unseen()?;
-        let event = match client.to_client.poll_splice(cx, &self.stream, &client.stream, most)? {
+        let event = match client.poll_splice(cx, &self.leg.stream, most)? {
             Poll::Pending => return Some(false),
             Poll::Ready(Err(_)) => TurnEvent::HostFailed,
             Poll::Ready(Ok(0)) => TurnEvent::HostClosed {
-                is_clean: !self.has_stopped,
+                is_clean: !self.leg.has_stopped,
             },
             Poll::Ready(Ok(n)) => {
                 self.body.as_mut()?.count_unseen(n as u64);
@@ -213,14 +193,14 @@ impl HostSide {
     }
 
     /// Event for an error of the host's connection or stream.
-    fn failed(&mut self, error: &io::Error, client: &mut ClientSide) -> TurnEvent {
+    fn failed(&mut self, error: &io::Error, client: &mut BufferedLeg) -> TurnEvent {
         let reason = http2::reset_reason(error);
         self.has_refused_stream = reason == Some(Reason::REFUSED_STREAM);
         if let (Some(reason), Leg::Stream(stream)) = (reason, &mut client.stream) {
             stream.set_reset_reason(reason);
         }
         match error.kind() {
-            _ if !self.stream.is_stream() => TurnEvent::HostFailed,
+            _ if !self.leg.stream.is_stream() => TurnEvent::HostFailed,
             _ if http2::is_refused(error) => TurnEvent::HostRefused,
             io::ErrorKind::InvalidData => TurnEvent::HostMalformed,
             // HTTP/2 cannot express the request.
@@ -229,24 +209,24 @@ impl HostSide {
         }
     }
 
-    fn take(&mut self, bytes: &[u8], client: &mut ClientSide, turn: &mut Turn, asked: &Asked) {
+    fn take(&mut self, bytes: &[u8], client: &mut BufferedLeg, turn: &mut Turn, asked: &Asked) {
         if self.body.is_some() {
             self.pass(bytes, client, turn, asked);
-        } else if self.bytes.is_empty() {
+        } else if self.leg.ahead.is_empty() {
             self.heads(bytes, client, turn, asked);
         } else {
-            let mut all = std::mem::take(&mut self.bytes);
+            let mut all = std::mem::take(&mut self.leg.ahead);
             all.extend_from_slice(bytes);
             if self.arrival.is_due(&all, &asked.limits) {
                 self.heads(&all, client, turn, asked);
             } else {
-                self.bytes = all;
+                self.leg.ahead = all;
             }
         }
     }
 
     /// Passes on heads: those of interim answers, and the final one.
-    fn heads(&mut self, mut bytes: &[u8], client: &mut ClientSide, turn: &mut Turn, asked: &Asked) {
+    fn heads(&mut self, mut bytes: &[u8], client: &mut BufferedLeg, turn: &mut Turn, asked: &Asked) {
         while !bytes.is_empty() {
             let (text, used) = self.next_text(bytes, &asked.limits);
             let parsed = parse::response(&text, &asked.limits);
@@ -255,7 +235,7 @@ impl HostSide {
                     Ok(_) => TurnEvent::AnswerBytes,
                     Err(_) => TurnEvent::HostMalformed,
                 });
-                self.bytes = bytes.to_vec();
+                self.leg.ahead = bytes.to_vec();
                 return;
             };
             let Ok(kind) = framing::answer(&head, &text, asked.method) else {
@@ -279,7 +259,7 @@ impl HostSide {
                     let is_interim = matches!(kind, AnswerKind::Interim);
                     let fields = if is_interim { &[] } else { &self.fields[..] };
                     let edited = edit::response(&head, &text, &ResponseRewrite { fields, connection });
-                    edited.slices(&text).for_each(|slice| client.to_client.push(slice));
+                    edited.slices(&text).for_each(|slice| client.outbox.push(slice));
                 }
             }
             self.is_personal |= head
@@ -297,7 +277,7 @@ impl HostSide {
                 }
                 AnswerKind::SwitchingProtocols | AnswerKind::Tunnel => {
                     self.status = Some(head.status);
-                    self.bytes = bytes.to_vec();
+                    self.leg.ahead = bytes.to_vec();
                     return;
                 }
             }
@@ -316,7 +296,7 @@ impl HostSide {
 
     /// Decides whether the rest of the answer is to be cut. If so, the client is told that its connection ends with
     /// this answer: a cut flow carries no further request.
-    fn note_length(&mut self, kind: AnswerKind, client: &ClientSide, turn: &mut Turn) {
+    fn note_length(&mut self, kind: AnswerKind, client: &BufferedLeg, turn: &mut Turn) {
         let Some(long_cut) = &mut self.long_cut else { return };
         if !is_long(kind) {
             return;
@@ -341,7 +321,7 @@ impl HostSide {
     }
 
     /// Passes bytes of the body on.
-    fn pass(&mut self, mut bytes: &[u8], client: &mut ClientSide, turn: &mut Turn, asked: &Asked) {
+    fn pass(&mut self, mut bytes: &[u8], client: &mut BufferedLeg, turn: &mut Turn, asked: &Asked) {
         if turn.takes_chunks_apart() {
             return self.pass_apart(bytes, client, turn);
         }
@@ -354,7 +334,7 @@ impl HostSide {
     }
 
     /// Passes the next bytes of the body on. Returns how many belong to it if it goes on after them.
-    fn pass_piece(&mut self, bytes: &[u8], client: &mut ClientSide, turn: &mut Turn, asked: &Asked) -> Option<usize> {
+    fn pass_piece(&mut self, bytes: &[u8], client: &mut BufferedLeg, turn: &mut Turn, asked: &Asked) -> Option<usize> {
         let body = self.body.as_mut()?;
         let Ok(piece) = body.take(bytes) else {
             turn.on(TurnEvent::HostMalformed);
@@ -371,18 +351,18 @@ impl HostSide {
             turn.on(TurnEvent::HostMalformed);
             return None;
         }
-        if client.to_client.send(&bytes[..piece.pass], &mut client.stream).is_err() {
+        if client.send(&bytes[..piece.pass]).is_err() {
             turn.on(TurnEvent::ClientFailed);
         }
         if let Some(trailers) = piece.trailers {
             let wanted: &[u8] = if asked.takes_trailers { &trailers } else { NO_TRAILERS };
-            client.to_client.push(wanted);
+            client.outbox.push(wanted);
         }
         (!is_ended).then_some(piece.used)
     }
 
     /// Passes on the data of a chunked body.
-    fn pass_apart(&mut self, bytes: &[u8], client: &mut ClientSide, turn: &mut Turn) {
+    fn pass_apart(&mut self, bytes: &[u8], client: &mut BufferedLeg, turn: &mut Turn) {
         let Some(body) = &mut self.body else { return };
         let mut data = Vec::with_capacity(bytes.len());
         let Ok(piece) = body.take_apart(bytes, &mut data) else {
@@ -395,14 +375,14 @@ impl HostSide {
         if piece.is_repaired {
             self.note_repair();
         }
-        if client.to_client.send(&data, &mut client.stream).is_err() {
+        if client.send(&data).is_err() {
             turn.on(TurnEvent::ClientFailed);
         }
     }
 
     /// Passes on the trailers after a body of known length. Only HTTP/2 allows them, so both sides must speak it.
     fn pass_trailers(&mut self, client: &mut Leg) -> io::Result<()> {
-        if let (Leg::HostStream(host), Leg::Stream(client)) = (&mut self.stream, client)
+        if let (Leg::HostStream(host), Leg::Stream(client)) = (&mut self.leg.stream, client)
             && let Some(trailers) = host.take_trailers()?
         {
             client.set_trailers(trailers);

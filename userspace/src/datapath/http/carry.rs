@@ -55,12 +55,12 @@ impl Carry<'_> {
 
     fn poll(&mut self, cx: &mut Context<'_>, mut timer: Pin<&mut Sleep>, active: &mut Instant) -> Poll<NextStep> {
         loop {
-            let mut yielded = self.client.pump(cx, self.host, self.turn) == Pumped::Yielded;
+            let mut yielded = self.client.pump(cx, &mut self.host.leg, self.turn) == Pumped::Yielded;
             if self.until_answer && self.stopping.load(Relaxed) {
                 self.turn.on(TurnEvent::Drain);
             }
             if matches!(self.turn.next(), NextStep::Exchange { .. }) {
-                yielded |= self.host.pump(cx, self.client, self.turn, self.asked) == Pumped::Yielded;
+                yielded |= self.host.pump(cx, &mut self.client.leg, self.turn, self.asked) == Pumped::Yielded;
             }
             if self.count() {
                 *active = Instant::now();
@@ -89,7 +89,7 @@ impl Carry<'_> {
 
     /// Adds the bytes written since the last call to the figures. Returns whether there were any.
     fn count(&mut self) -> bool {
-        let written = (self.host.to_host.written(), self.client.to_client.written());
+        let written = (self.host.leg.outbox.written(), self.client.leg.outbox.written());
         let (inward, outward) = (written.0 - self.written.0, written.1 - self.written.1);
         self.written = written;
         if inward > 0 {
@@ -106,10 +106,10 @@ impl Carry<'_> {
         let HttpTimeouts {
             body, answer, tunnel, ..
         } = self.timeouts;
-        let client_stalls = !self.client.to_client.is_empty();
+        let client_stalls = !self.client.leg.outbox.is_empty();
         // HTTP/2 streams may be silent for long, as with gRPC. PINGs show whether both peers are alive.
-        let are_streams = self.client.stream.is_stream() && self.host.stream.is_stream();
-        let may_rest = are_streams && !client_stalls && self.host.to_host.is_empty();
+        let are_streams = self.client.leg.stream.is_stream() && self.host.leg.stream.is_stream();
+        let may_rest = are_streams && !client_stalls && self.host.leg.outbox.is_empty();
         if self.turn.has_answered() {
             if may_rest && self.host.is_open_ended() {
                 return (tunnel, TurnEvent::HostTimedOut);
@@ -125,7 +125,7 @@ impl Carry<'_> {
         }
         let passes = matches!(self.turn.next(), NextStep::Exchange { passes_request: true });
         // A client that waits for a 100 (Continue) and has not got one is not at fault.
-        let holds_back = self.awaits_continue && self.client.to_client.written() == 0;
+        let holds_back = self.awaits_continue && self.client.leg.outbox.written() == 0;
         if self.client.is_sent()
             || !passes
             || (may_rest && self.client.is_open_ended())
@@ -133,7 +133,7 @@ impl Carry<'_> {
         {
             return (answer, TurnEvent::HostTimedOut);
         }
-        let host_stalls = !self.host.to_host.is_empty();
+        let host_stalls = !self.host.leg.outbox.is_empty();
         (
             body,
             if host_stalls {

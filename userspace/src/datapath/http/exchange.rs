@@ -19,7 +19,6 @@ use super::counted::CountedGuards;
 use super::exchange_plan::PlannedExchange;
 use super::last_request::CutExchange;
 use super::leg::Leg;
-use super::outbox::Outbox;
 use super::pages;
 use super::reached::{LongAnswer, Reached};
 use super::refusal::Refusal;
@@ -134,7 +133,7 @@ impl HttpConnection<'_> {
             is_counted: counted.iter().any(Option::is_some),
         };
         let (turn, upstream) = self.plan_upstream(exchange, to, chooser, &snapshot, &client, drains);
-        let client = ClientSide::new(client, Outbox::default(), Body::new(plan.length, &self.limits), ahead);
+        let client = ClientSide::new(client, Body::new(plan.length, &self.limits), ahead);
         let reached = self.reach(&request, &plan, client, upstream, turn).await;
         let asked = plan.asked;
         // The rest of the answer may take hours: an old configuration is not kept for that time.
@@ -238,11 +237,11 @@ impl HttpConnection<'_> {
                         destination: self.destination,
                         name: plan.name,
                     };
-                    match upstream.connect(may_reuse, proxied, &mut client.stream).await {
+                    match upstream.connect(may_reuse, proxied, &mut client.leg.stream).await {
                         Some(ReachedHost::Cut(host)) => {
                             self.decide_cut(None);
                             return Err(AfterRequest::Cut(Box::new(CutExchange {
-                                client: client.into_parts().0,
+                                client: client.leg.stream,
                                 host,
                                 lease: upstream.leased.lease,
                             })));
@@ -250,7 +249,7 @@ impl HttpConnection<'_> {
                         Some(ReachedHost::Stream(host)) => {
                             attempt = Some(self.begin(request, plan, &mut client, &upstream, &mut turn, host));
                         }
-                        None if client.stream.is_gone() => {
+                        None if client.leg.stream.is_gone() => {
                             turn.on(TurnEvent::ClientFailed);
                         }
                         None => {
@@ -299,7 +298,7 @@ impl HttpConnection<'_> {
     ) -> bool {
         let carry = Carry {
             awaits_continue,
-            written: (0, client.to_client.written()),
+            written: (0, client.leg.outbox.written()),
             client,
             host: &mut attempt.host,
             turn,
@@ -338,7 +337,7 @@ impl HttpConnection<'_> {
         let mut fields = plan.asked.fields.clone();
         fields.extend(route_of(request, upstream).cookie_edits(request, lease, self.is_tls));
         let mut begun = Attempt {
-            host: HostSide::new(host.stream, Outbox::default(), fields),
+            host: HostSide::new(host.stream, fields),
             link: HostLink {
                 listed: self.open_flow(&upstream.leased, not_cut),
                 log: self.log_context(request, host.connect),
@@ -354,7 +353,7 @@ impl HttpConnection<'_> {
         }
         let mut head = host.preamble;
         plan.write_head(request, turn, &mut head);
-        client.begin(&head, &mut begun.host, turn);
+        client.begin(&head, &mut begun.host.leg, turn);
         begun
     }
 
@@ -399,7 +398,7 @@ impl HttpConnection<'_> {
     ) -> AfterRequest {
         self.listener.request_refused.inc(reason);
         self.listener.requests.count(&lease.cluster.name, status.unwrap_or(503));
-        super::linger::reset(client.stream);
+        super::linger::reset(client.leg.stream);
         AfterRequest::Closed
     }
 }

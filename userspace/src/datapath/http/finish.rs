@@ -49,13 +49,13 @@ impl HttpConnection<'_> {
                 self.end_flow(&attempt.link, flow_end(ending.fault));
                 if attempt.link.has_cut_port
                     && ending.fault.is_none()
-                    && let Some(host) = attempt.host.stream.tcp()
+                    && let Some(host) = attempt.host.leg.stream.tcp()
                 {
                     sys::reset_on_close(host.as_raw_fd());
                 }
                 if ending.host == HostAfter::Reuse {
                     let is_personal = attempt.host.is_personal;
-                    leased.keep(self.worker, attempt.host.into_parts().0, is_personal);
+                    leased.keep(self.worker, attempt.host.leg.stream, is_personal);
                 }
             }
             None => {
@@ -66,7 +66,7 @@ impl HttpConnection<'_> {
         }
         // The host is done with the request, so it is not counted while the client lingers.
         drop(leased);
-        let (stream, mut to_client, ahead) = client.into_parts();
+        let (stream, mut to_client, ahead) = client.leg.into_parts();
         if let Some(status) = ending.answer {
             let refusal = Refusal {
                 keeps_client: ending.client == ClientAfter::Keep,

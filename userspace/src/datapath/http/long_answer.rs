@@ -80,7 +80,7 @@ impl HttpConnection<'_> {
         let Some(attempt) = &mut reached.attempt else {
             return "ended";
         };
-        let sockets = (reached.client.stream.tcp(), attempt.host.stream.tcp());
+        let sockets = (reached.client.leg.stream.tcp(), attempt.host.leg.stream.tcp());
         let (Some(client), Some(host)) = (sockets.0.map(AsRawFd::as_raw_fd), sockets.1.map(AsRawFd::as_raw_fd)) else {
             return "failed";
         };
@@ -93,7 +93,7 @@ impl HttpConnection<'_> {
             if !is_worth_a_cut(attempt, &reached.turn) || has_finished(host) {
                 break "ended";
             }
-            if let Some(why) = reached.client.said_more() {
+            if let Some(why) = reached.client.leg.said_more() {
                 break Ineligible::LastRequest(why).label();
             }
             if self.worker.shared.life.stopping.load(Relaxed) {
@@ -112,7 +112,7 @@ impl HttpConnection<'_> {
             let flow = &attempt.link.listed.flow;
             let carry = Carry {
                 awaits_continue: false,
-                written: (attempt.host.to_host.written(), reached.client.to_client.written()),
+                written: (attempt.host.leg.outbox.written(), reached.client.leg.outbox.written()),
                 client: &mut reached.client,
                 host: &mut attempt.host,
                 turn: &mut reached.turn,
@@ -133,10 +133,10 @@ impl HttpConnection<'_> {
                 }
                 () = sleep(interval) => {}
             }
-            if !reached.client.to_client.is_empty() {
+            if !reached.client.leg.outbox.is_empty() {
                 continue;
             }
-            match self.cut_answer(held, reached.timeouts.body, &reached.client.stream, attempt, guard) {
+            match self.cut_answer(held, reached.timeouts.body, &reached.client.leg.stream, attempt, guard) {
                 Ok(()) => return "cut",
                 Err(LateCutError::Busy) if last_backlog.elapsed() >= QUIET_TIMEOUT => break "never_quiet",
                 Err(LateCutError::Busy) => {}
@@ -159,7 +159,7 @@ impl HttpConnection<'_> {
         attempt: &Attempt,
         guard: &ConnGuard,
     ) -> Result<(), LateCutError> {
-        let (Some(client), Some(host)) = (client.tcp(), attempt.host.stream.tcp()) else {
+        let (Some(client), Some(host)) = (client.tcp(), attempt.host.leg.stream.tcp()) else {
             return Err(LateCutError::Busy);
         };
         let flow = &attempt.link.listed.flow;
@@ -199,7 +199,7 @@ impl HttpConnection<'_> {
         if let Some(share) = &leased.lease.stats {
             share.quality.answered(status);
         }
-        let (client, host) = (client.into_parts().0, attempt.host.into_parts().0);
+        let (client, host) = (client.leg.stream, attempt.host.leg.stream);
         if let (Leg::Plain(client), Leg::Plain(host)) = (client, host) {
             held.close(client, host);
         }
@@ -237,5 +237,5 @@ fn has_finished(host: RawFd) -> bool {
 
 /// Whether more bytes are on their way to the client than a paused host adds.
 fn has_backlog(client: &ClientSide, socket: RawFd) -> bool {
-    !client.to_client.is_empty() || sys::unacknowledged(socket).is_ok_and(|bytes| bytes > MIN_BACKLOG_BYTES)
+    !client.leg.outbox.is_empty() || sys::unacknowledged(socket).is_ok_and(|bytes| bytes > MIN_BACKLOG_BYTES)
 }

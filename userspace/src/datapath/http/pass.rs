@@ -25,7 +25,7 @@ impl HttpConnection<'_> {
         if let (NextStep::Exchange { .. }, Some(attempt)) = (turn.next(), &mut attempt) {
             let carry = Carry {
                 awaits_continue: false,
-                written: (attempt.host.to_host.written(), client.to_client.written()),
+                written: (attempt.host.leg.outbox.written(), client.leg.outbox.written()),
                 client: &mut client,
                 host: &mut attempt.host,
                 turn: &mut turn,

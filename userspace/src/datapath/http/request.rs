@@ -4,15 +4,13 @@ use std::io;
 use std::os::fd::AsRawFd as _;
 use std::task::{Context, Poll};
 
-use signalbox_core::routing::last_request::LastRequestObstacle;
 use signalbox_core::wire::http1::turn::{NextStep, Turn, TurnEvent};
 use tokio::io::{Interest, ReadBuf};
 
-use super::answer::HostSide;
 use super::body::Body;
+use super::buffered_leg::BufferedLeg;
 use super::carry::{MAX_READS_IN_A_ROW, Pumped};
 use super::leg::Leg;
-use super::outbox::Outbox;
 use crate::datapath::scratch::with_scratch;
 use crate::sys;
 
@@ -21,11 +19,9 @@ const MAX_READ_AHEAD_BYTES: usize = 4096;
 
 /// The client's side of an exchange.
 pub(super) struct ClientSide {
-    pub(super) stream: Leg,
-    pub(super) to_client: Outbox,
+    /// Bytes that were read and are not used yet are of the body, or after the request.
+    pub(super) leg: BufferedLeg,
     body: Body,
-    /// Bytes read but not used yet: of the body, or after the request.
-    ahead: Vec<u8>,
     /// The part of the body passed on so far, for another attempt.
     replay: Vec<u8>,
     /// Whether the whole request has been written to the host.
@@ -36,13 +32,11 @@ pub(super) struct ClientSide {
 }
 
 impl ClientSide {
-    pub(super) const fn new(stream: Leg, to_client: Outbox, body: Body, ahead: Vec<u8>) -> Self {
+    pub(super) fn new(stream: Leg, body: Body, ahead: Vec<u8>) -> Self {
         Self {
-            stream,
-            to_client,
-            body,
             is_watched: ahead.is_empty(),
-            ahead,
+            leg: BufferedLeg::new(stream, ahead),
+            body,
             replay: Vec::new(),
             is_sent: false,
             has_body_begun: false,
@@ -50,9 +44,9 @@ impl ClientSide {
     }
 
     /// Begins an attempt at a host: sends the head, and the part of the body that was sent before.
-    pub(super) fn begin(&mut self, head: &[u8], host: &mut HostSide, turn: &mut Turn) {
-        host.to_host.push(head);
-        host.to_host.push(&self.replay);
+    pub(super) fn begin(&mut self, head: &[u8], host: &mut BufferedLeg, turn: &mut Turn) {
+        host.outbox.push(head);
+        host.outbox.push(&self.replay);
         self.is_sent = false;
         turn.on(TurnEvent::RequestBegun);
         if !self.replay.is_empty() {
@@ -74,43 +68,23 @@ impl ClientSide {
         matches!(self.body, Body::Chunked(_))
     }
 
-    /// Reason why the kernel cannot get the client's connection: bytes after the request, or the end of the stream.
-    pub(super) fn said_more(&self) -> Option<LastRequestObstacle> {
-        let unread = self.stream.tcp().map(|client| sys::unread(client.as_raw_fd()));
-        if !self.ahead.is_empty() || !matches!(unread, Some(Ok(0))) {
-            return Some(LastRequestObstacle::BytesBehind);
-        }
-        let info = self.stream.tcp().map(|client| sys::tcp_info(client.as_raw_fd()));
-        match info {
-            Some(Ok(info)) if !info.peer_finished() => None,
-            _ => Some(LastRequestObstacle::HalfClosed),
-        }
-    }
-
-    /// Returns the connection, and bytes that were read after the request.
-    pub(super) fn into_parts(self) -> (Leg, Outbox, Vec<u8>) {
-        // An empty vector may still have its capacity; a connection that waits holds none.
-        let ahead = if self.ahead.is_empty() { Vec::new() } else { self.ahead };
-        (self.stream, self.to_client, ahead)
-    }
-
     /// Passes the request on as far as possible.
-    pub(super) fn pump(&mut self, cx: &mut Context<'_>, host: &mut HostSide, turn: &mut Turn) -> Pumped {
+    pub(super) fn pump(&mut self, cx: &mut Context<'_>, host: &mut BufferedLeg, turn: &mut Turn) -> Pumped {
         for _ in 0..MAX_READS_IN_A_ROW {
-            match host.to_host.flush(cx, &mut host.stream) {
+            match host.flush(cx) {
                 Ok(true) => {}
                 Ok(false) => {
                     self.watch_reset(cx, turn);
                     return Pumped::Waiting;
                 }
                 Err(_) => {
-                    host.stop(turn);
+                    stop(host, turn);
                     return Pumped::Waiting;
                 }
             }
             if self.body.is_ended() {
                 if !std::mem::replace(&mut self.is_sent, true) {
-                    self.is_watched = self.ahead.is_empty();
+                    self.is_watched = self.leg.ahead.is_empty();
                     turn.on(TurnEvent::RequestEnded);
                 }
                 self.watch(cx, turn);
@@ -125,12 +99,12 @@ impl ClientSide {
     }
 
     /// Reads once. Returns false if there is nothing to read or the exchange ends.
-    fn read(&mut self, cx: &mut Context<'_>, host: &mut HostSide, turn: &mut Turn) -> bool {
-        if !self.ahead.is_empty() {
-            let mut bytes = std::mem::take(&mut self.ahead);
+    fn read(&mut self, cx: &mut Context<'_>, host: &mut BufferedLeg, turn: &mut Turn) -> bool {
+        if !self.leg.ahead.is_empty() {
+            let mut bytes = std::mem::take(&mut self.leg.ahead);
             let used = self.pass(&bytes, host, turn);
             bytes.drain(..used);
-            self.ahead = bytes;
+            self.leg.ahead = bytes;
             return used > 0;
         }
         if let Some(is_read) = self.splice(cx, host, turn) {
@@ -139,13 +113,13 @@ impl ClientSide {
         with_scratch(|scratch| {
             let room = self.body.room(scratch.len());
             let mut buf = ReadBuf::new(&mut scratch[..room]);
-            let event = match self.stream.poll_read(cx, &mut buf) {
+            let event = match self.leg.stream.poll_read(cx, &mut buf) {
                 Poll::Pending => return false,
                 Poll::Ready(Err(_)) => TurnEvent::ClientFailed,
                 Poll::Ready(Ok(())) if buf.filled().is_empty() => TurnEvent::ClientClosed,
                 Poll::Ready(Ok(())) => {
                     let used = self.pass(buf.filled(), host, turn);
-                    self.ahead.extend_from_slice(&buf.filled()[used..]);
+                    self.leg.ahead.extend_from_slice(&buf.filled()[used..]);
                     return used > 0;
                 }
             };
@@ -156,9 +130,9 @@ impl ClientSide {
 
     /// Reads once as [`Self::read`] does, but into a pipe. `None` if the body must be parsed, or may have to be sent
     /// again.
-    fn splice(&mut self, cx: &mut Context<'_>, host: &mut HostSide, turn: &mut Turn) -> Option<bool> {
+    fn splice(&mut self, cx: &mut Context<'_>, host: &mut BufferedLeg, turn: &mut Turn) -> Option<bool> {
         let most = self.body.unseen().filter(|_| !turn.keeps_replay())?;
-        let event = match host.to_host.poll_splice(cx, &self.stream, &host.stream, most)? {
+        let event = match host.poll_splice(cx, &self.leg.stream, most)? {
             Poll::Pending => return Some(false),
             Poll::Ready(Err(_)) => TurnEvent::ClientFailed,
             Poll::Ready(Ok(0)) => TurnEvent::ClientClosed,
@@ -175,7 +149,7 @@ impl ClientSide {
     }
 
     /// Passes bytes of the body on. Returns how many belong to the body: none if the body breaks the rules.
-    fn pass(&mut self, bytes: &[u8], host: &mut HostSide, turn: &mut Turn) -> usize {
+    fn pass(&mut self, bytes: &[u8], host: &mut BufferedLeg, turn: &mut Turn) -> usize {
         let Ok(piece) = self.body.take(bytes) else {
             turn.on(TurnEvent::ClientMalformed);
             return 0;
@@ -189,17 +163,17 @@ impl ClientSide {
         } else {
             self.replay = Vec::new();
         }
-        if host.to_host.send(&bytes[..piece.pass], &mut host.stream).is_err() {
-            host.stop(turn);
+        if host.send(&bytes[..piece.pass]).is_err() {
+            stop(host, turn);
         } else {
-            host.to_host.push(&trailers);
+            host.outbox.push(&trailers);
         }
         piece.used
     }
 
     /// Detects that the client resets its stream while the host accepts nothing and the stream is therefore not read.
     fn watch_reset(&mut self, cx: &mut Context<'_>, turn: &mut Turn) {
-        if let Leg::Stream(stream) = &mut self.stream
+        if let Leg::Stream(stream) = &mut self.leg.stream
             && stream.poll_gone(cx).is_ready()
         {
             turn.on(TurnEvent::ClientFailed);
@@ -208,7 +182,7 @@ impl ClientSide {
 
     /// Detects that the client leaves while waiting for the host. A further request stays in the socket.
     fn watch(&mut self, cx: &mut Context<'_>, turn: &mut Turn) {
-        let Leg::Plain(stream) = &self.stream else {
+        let Leg::Plain(stream) = &self.leg.stream else {
             self.watch_layered(cx, turn);
             return;
         };
@@ -239,12 +213,12 @@ impl ClientSide {
         }
         with_scratch(|scratch| {
             let mut buf = ReadBuf::new(&mut scratch[..MAX_READ_AHEAD_BYTES]);
-            let event = match self.stream.poll_read(cx, &mut buf) {
+            let event = match self.leg.stream.poll_read(cx, &mut buf) {
                 Poll::Pending => return,
                 Poll::Ready(Err(_)) => Some(TurnEvent::ClientFailed),
                 Poll::Ready(Ok(())) if buf.filled().is_empty() => Some(TurnEvent::ClientClosed),
                 Poll::Ready(Ok(())) => {
-                    self.ahead.extend_from_slice(buf.filled());
+                    self.leg.ahead.extend_from_slice(buf.filled());
                     None
                 }
             };
@@ -254,4 +228,10 @@ impl ClientSide {
             }
         });
     }
+}
+
+/// Stops sending the request, because the host no longer reads it. Its answer may be on its way.
+fn stop(host: &mut BufferedLeg, turn: &mut Turn) {
+    host.stop();
+    turn.on(TurnEvent::HostStopped);
 }

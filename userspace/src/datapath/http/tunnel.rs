@@ -43,8 +43,8 @@ impl Tunnel {
     }
 
     pub(super) fn new(client: ClientSide, attempt: Attempt, lease: Lease, policy: TierPolicy) -> Self {
-        let (client, mut to_client, from_client) = client.into_parts();
-        let (host, from_host) = attempt.host.into_parts();
+        let (client, mut to_client, from_client) = client.leg.into_parts();
+        let (host, _, from_host) = attempt.host.leg.into_parts();
         to_client.push(&from_host);
         Self {
             client,
