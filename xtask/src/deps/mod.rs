@@ -104,9 +104,7 @@ pub(crate) fn run(args: &DepsArgs) -> Result<()> {
         let sources = sources(&root, crate_root)?;
         let modules = Modules::of(&sources);
         faults.extend(ranks::check(crate_root, &modules));
-        if crate_root == "common/src" {
-            faults.extend(ranks::check_common(&modules));
-        }
+        faults.extend(ranks::check_folders(crate_root, &modules));
         faults.extend(ranks::check_circles(&modules));
         faults.extend(sources.iter().flat_map(words::check));
         if NAMES_ONCE.contains(&crate_root) {

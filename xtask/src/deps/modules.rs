@@ -71,19 +71,20 @@ impl<'a> Modules<'a> {
 
     /// Imports of one file by another, without re-exports (`pub use`).
     pub(super) fn arrows(&self) -> impl Iterator<Item = Arrow<'a>> {
+        self.all_arrows().filter(|arrow| !arrow.import.is_public)
+    }
+
+    /// Imports of one file by another, and re-exports.
+    pub(super) fn all_arrows(&self) -> impl Iterator<Item = Arrow<'a>> {
         self.sources.iter().enumerate().flat_map(move |(from, source)| {
-            source
-                .imports
-                .iter()
-                .filter(|import| !import.is_public)
-                .filter_map(move |import| {
-                    let to = self.file_of(&import.path, 4)?;
-                    (to != from).then(|| Arrow {
-                        from: source,
-                        to: &self.sources[to],
-                        import,
-                    })
+            source.imports.iter().filter_map(move |import| {
+                let to = self.file_of(&import.path, 4)?;
+                (to != from).then(|| Arrow {
+                    from: source,
+                    to: &self.sources[to],
+                    import,
                 })
+            })
         })
     }
 

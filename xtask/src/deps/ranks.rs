@@ -1,7 +1,7 @@
 //! Ranks of the modules of core and of the product: a module may import those below its own rank, and no other. In
-//! `common`, the same between the folders of the datapaths.
+//! `common` and the HTTP datapath, the same between folders.
 
-use super::modules::Modules;
+use super::modules::{Arrow, Modules};
 
 /// Modules of `userspace/src` from the lowest to the highest, each with its description.
 const RANKS: [(&str, &str); 8] = [
@@ -53,13 +53,52 @@ const CORE: [(&str, &str); 7] = [
 /// Crates whose modules have ranks.
 const RANKED: [(&str, &[(&str, &str)]); 2] = [("core/src", &CORE), ("userspace/src", &RANKS)];
 
-/// Folders of `common/src`, each with those of them that it may import.
-const COMMON: [(&str, &[&str]); 5] = [
-    ("net", &[]),
-    ("shield", &["net"]),
-    ("l4", &["net", "shield"]),
-    ("cut", &["net"]),
-    ("peek", &["net", "cut"]),
+/// Folders of a module, each with those of them that it may import.
+struct Folders {
+    crate_root: &'static str,
+    /// The module; empty for the crate itself.
+    module: &'static [&'static str],
+    allowed: &'static [(&'static str, &'static [&'static str])],
+    /// Whether the module has no other folders, and its folders do not import the module itself, where anything may be
+    /// re-exported.
+    is_closed: bool,
+    remedy: &'static str,
+}
+
+const FOLDERS: [Folders; 2] = [
+    Folders {
+        crate_root: "common/src",
+        module: &[],
+        allowed: &[
+            ("net", &[]),
+            ("shield", &["net"]),
+            ("l4", &["net", "shield"]),
+            ("cut", &["net"]),
+            ("peek", &["net", "cut"]),
+        ],
+        is_closed: false,
+        remedy: "move what both need into common/src/net",
+    },
+    Folders {
+        crate_root: "userspace/src",
+        module: &["datapath", "http"],
+        allowed: &[
+            ("drain", &[]),
+            ("pages", &[]),
+            ("timers", &[]),
+            ("host_room", &[]),
+            ("leg", &["timers"]),
+            ("message", &["leg", "drain"]),
+            ("host", &["leg", "host_room"]),
+            ("exchange", &["leg", "message", "host", "host_room", "pages"]),
+            (
+                "client",
+                &["leg", "message", "exchange", "host_room", "pages", "drain", "timers"],
+            ),
+        ],
+        is_closed: true,
+        remedy: "let `exchange`, which knows both, pass it on",
+    },
 ];
 
 /// Files of one folder that import each other in a circle are hard to read apart: this many are tolerated.
@@ -97,22 +136,48 @@ pub(super) fn check(crate_root: &str, modules: &Modules<'_>) -> Vec<String> {
     faults
 }
 
-/// Finds imports between folders of `common/src` that [`COMMON`] does not allow.
-pub(super) fn check_common(modules: &Modules<'_>) -> Vec<String> {
-    let folder = |name: &str| COMMON.iter().find(|(folder, _)| *folder == name);
-    let mut faults = Vec::new();
-    for ((from, to), places) in modules.between_tops() {
-        if let (Some((_, allowed)), Some(_)) = (folder(from), folder(to))
-            && !allowed.contains(&to)
-        {
-            faults.extend(
-                places.iter().map(|place| {
-                    format!("{place}: {from} may not import {to}; move what both need into common/src/net")
-                }),
-            );
-        }
-    }
+/// Finds imports between folders that [`FOLDERS`] does not allow.
+pub(super) fn check_folders(crate_root: &str, modules: &Modules<'_>) -> Vec<String> {
+    let ruled = FOLDERS.iter().filter(|folders| folders.crate_root == crate_root);
+    let mut faults: Vec<String> = ruled
+        .flat_map(|folders| modules.all_arrows().filter_map(|arrow| folders.fault(arrow)))
+        .collect();
+    faults.sort();
+    faults.dedup();
     faults
+}
+
+impl Folders {
+    fn fault(&self, Arrow { from, to, import }: Arrow<'_>) -> Option<String> {
+        let place = || format!("{}:{} {}", from.name, import.line, import.path.join("::"));
+        let from_folder = self.folder_of(&from.module)?;
+        let Some((_, allowed)) = self.allowed.iter().find(|(folder, _)| folder == from_folder) else {
+            let place = place();
+            return self.is_closed.then(|| {
+                format!(
+                    "{place}: {from_folder} is no folder that FOLDERS lists; give it a place in xtask/src/deps/ranks.rs"
+                )
+            });
+        };
+        // The path of the module alone is that of a visibility, such as `pub(in crate::datapath::http)`.
+        if self.is_closed && to.module == self.module && import.path.len() > self.module.len() {
+            let place = place();
+            return Some(format!(
+                "{place}: {from_folder} imports the module above it; name the folder"
+            ));
+        }
+        let to_folder = self.folder_of(&to.module)?;
+        let is_ruled = self.is_closed || self.allowed.iter().any(|(folder, _)| folder == to_folder);
+        let is_allowed = !is_ruled || from_folder == to_folder || allowed.contains(&to_folder.as_str());
+        (!is_allowed).then(|| format!("{}: {from_folder} may not import {to_folder}; {}", place(), self.remedy))
+    }
+
+    /// Folder of the module that another module is in.
+    fn folder_of<'m>(&self, module: &'m [String]) -> Option<&'m String> {
+        let inner = module.get(self.module.len())?;
+        let is_within = module.iter().zip(self.module).all(|(name, own)| name == own);
+        is_within.then_some(inner)
+    }
 }
 
 /// Finds circles of files that are larger than [`MAX_CIRCLE`].
@@ -191,12 +256,69 @@ mod tests {
         let read = |(name, text): &(&str, &str)| Source::read(name, "common/src", text).unwrap();
         let sources: Vec<Source> = files.iter().map(read).collect();
         assert_eq!(
-            check_common(&Modules::of(&sources)),
+            check_folders("common/src", &Modules::of(&sources)),
             [
                 "common/src/shield/admit.rs:1 l4::track::is_syn: shield may not import l4; move what both need into \
               common/src/net"
             ]
         );
+    }
+
+    #[test]
+    fn the_way_to_a_host_does_not_know_the_client() {
+        let sources = sources(&[
+            (
+                "userspace/src/datapath/http/host/pool.rs",
+                "use crate::datapath::http::client::Client; use crate::datapath::http::leg::Leg; pub struct Pool;",
+            ),
+            ("userspace/src/datapath/http/client.rs", "pub struct Client;"),
+            (
+                "userspace/src/datapath/http/leg.rs",
+                "use super::timers; pub struct Leg;",
+            ),
+            ("userspace/src/datapath/http/timers.rs", ""),
+            ("userspace/src/datapath/relay.rs", "use super::http::host::pool::Pool;"),
+        ]);
+        assert_eq!(
+            check_folders("userspace/src", &Modules::of(&sources)),
+            [
+                "userspace/src/datapath/http/host/pool.rs:1 datapath::http::client::Client: host may not import client; \
+                 let `exchange`, which knows both, pass it on"
+            ]
+        );
+    }
+
+    #[test]
+    fn ways_around_the_rule_of_folders_are_found() {
+        let faults = |text| {
+            let sources = sources(&[
+                ("userspace/src/datapath/http.rs", "pub(super) use client::Client;"),
+                ("userspace/src/datapath/http/client.rs", "pub struct Client;"),
+                ("userspace/src/datapath/http/leg.rs", "pub struct Leg;"),
+                ("userspace/src/datapath/http/host/pool.rs", text),
+            ]);
+            check_folders("userspace/src", &Modules::of(&sources)).len()
+        };
+        for text in [
+            "use crate::datapath::http::Client;",
+            "pub use crate::datapath::http::client::Client;",
+            "use crate::datapath::http::{client, leg};",
+            "fn f() { crate::datapath::http::client::g() }",
+        ] {
+            assert!(faults(text) > 0, "{text}");
+        }
+        for text in [
+            "use crate::state::Shared;",
+            "pub(in crate::datapath::http) struct Pool;",
+        ] {
+            assert_eq!(faults(text), 0, "{text}");
+        }
+        let sources = sources(&[
+            ("userspace/src/datapath/http/client.rs", "pub struct Client;"),
+            ("userspace/src/datapath/http/novelty.rs", "use super::client::Client;"),
+        ]);
+        let found = check_folders("userspace/src", &Modules::of(&sources));
+        assert!(found[0].contains("novelty is no folder"), "{found:?}");
     }
 
     #[test]

@@ -1,5 +1,29 @@
 //! One request: routed, sent to a host, and answered.
 
+mod admission;
+pub(super) mod after;
+pub(super) mod attempt;
+pub(super) mod connection;
+mod counted;
+mod finish;
+mod identity;
+mod last_request;
+mod late_cut;
+mod leg_a;
+mod long_answer;
+mod pass;
+mod plan;
+mod reached;
+pub(super) mod refusal;
+mod request_path;
+mod request_plan;
+mod request_route;
+mod tls_policy;
+mod tls_tunnel;
+mod tunnel;
+
+pub use request_path::AMBIGUOUS_PATH;
+
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
@@ -9,24 +33,14 @@ use signalbox_core::model::{HttpTimeouts, Listener, Protocol};
 use signalbox_core::routing::view::Destination;
 use signalbox_core::wire::http1::turn::{NextStep, Turn, TurnEvent};
 
-use super::after::AfterRequest;
-use super::answer::{Asked, HostSide};
-use super::attempt::{Attempt, HostLink, Request};
-use super::body::Body;
-use super::carry::Carry;
-use super::client::HttpConnection;
-use super::counted::CountedGuards;
-use super::exchange_plan::PlannedExchange;
-use super::last_request::CutExchange;
+use super::host::upstream::{HostStream, LeasedHost, ProxiedClient, ReachedHost, Upstream};
 use super::leg::Leg;
+use super::leg::linger::reset;
+use super::message::answer::{Asked, HostSide};
+use super::message::body::Body;
+use super::message::carry::Carry;
+use super::message::request::ClientSide;
 use super::pages;
-use super::reached::{LongAnswer, Reached};
-use super::refusal::Refusal;
-use super::request::ClientSide;
-use super::request_plan::RequestPlan;
-use super::request_route::RequestRoute;
-use super::tls_policy::host_protocol;
-use super::upstream::{HostStream, LeasedHost, ProxiedClient, ReachedHost, Upstream};
 use crate::datapath::choose::{Chooser, Lease};
 use crate::datapath::flow::{FlowContext, FlowGuard};
 use crate::datapath::log_context::LogContext;
@@ -35,6 +49,17 @@ use crate::datapath::refuse::RefuseReason;
 use crate::datapath::route::count_refused;
 use crate::state::Snapshot;
 use crate::state::outcome::{FlowEnd, Ineligible};
+use after::AfterRequest;
+use attempt::{Attempt, HostLink, Request};
+use connection::HttpConnection;
+use counted::CountedGuards;
+use last_request::CutExchange;
+use plan::PlannedExchange;
+use reached::{LongAnswer, Reached};
+use refusal::Refusal;
+use request_plan::RequestPlan;
+use request_route::RequestRoute;
+use tls_policy::host_protocol;
 
 /// A request that may go to a host.
 struct AdmittedRequest<'r> {
@@ -398,7 +423,7 @@ impl HttpConnection<'_> {
     ) -> AfterRequest {
         self.listener.request_refused.inc(reason);
         self.listener.requests.count(&lease.cluster.name, status.unwrap_or(503));
-        super::linger::reset(client.leg.stream);
+        reset(client.leg.stream);
         AfterRequest::Closed
     }
 }

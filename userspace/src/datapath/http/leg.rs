@@ -1,5 +1,10 @@
 //! A connection that carries HTTP, to a client or to a host: plain, or in TLS that ends here.
 
+pub(super) mod buffered;
+pub(super) mod http2;
+pub(super) mod linger;
+pub(super) mod outbox;
+
 use std::io;
 use std::os::fd::AsRawFd as _;
 use std::pin::Pin;
@@ -9,8 +14,8 @@ use signalbox_tls::stream::TlsStream;
 use tokio::io::{AsyncRead as _, AsyncWrite as _, Interest, ReadBuf};
 use tokio::net::TcpStream;
 
-use super::http2::{HostStreamLeg, StreamLeg};
 use crate::sys;
+use http2::{HostStreamLeg, StreamLeg};
 
 /// A connection that carries HTTP, or a stream of one. Written bytes may wait in TLS records: see [`Self::poll_flush`].
 pub(super) enum Leg {
