@@ -32,7 +32,13 @@ const VERSION: &str = "v1.20.2";
 
 const KUBE_API_SERVER: &str = "kube-apiserver";
 /// Programs that are built from Kubernetes' source.
-const BUILT: [&str; 4] = [KUBE_API_SERVER, "kubelet", "kube-controller-manager", "kube-scheduler"];
+const BUILT: [&str; 5] = [
+    KUBE_API_SERVER,
+    "kubelet",
+    "kube-controller-manager",
+    "kube-scheduler",
+    "kube-proxy",
+];
 /// Packages with the programs of a node: the container runtime, and plugins for the pods' network.
 const NODE_PACKAGES: [&str; 5] = [
     "containerd",

@@ -27,7 +27,7 @@ pub(super) fn make(cluster: &Cluster, nodes: u8) -> Result<()> {
     add(&plane)?;
     ip(&plane, "link add br0 type bridge")?;
     ip(&plane, &format!("addr add {PLANE}/24 dev br0"))?;
-    // Pods find the API server at the Service's address without kube-proxy: the server listens there itself.
+    // Pods find the API server at the Service's address before kube-proxy has read it: the server listens there itself.
     ip(&plane, &format!("addr add {SERVICE}/32 dev lo"))?;
     ip(&plane, "link set br0 up")?;
     join(cluster, "client", CLIENT)?;

@@ -1,5 +1,5 @@
-# The first process of a node, in namespaces of its own: prepares mounts, starts containerd and kubelet, and waits. If one
-# of them ends, the node does.
+# The first process of a node, in namespaces of its own: prepares mounts, starts containerd, kubelet and kube-proxy, and
+# waits. If one of them ends, the node does.
 #
 # NODE is the node's name, ADDRESS its address, PODS the network of its pods, HOME_DIR its directory, CLUSTER that of the
 # cluster, PROGRAMS where Kubernetes' programs are.
@@ -86,4 +86,8 @@ done
 "$PROGRAMS/kubelet" --config="$HOME_DIR/kubelet.yaml" --kubeconfig="$CLUSTER/pki/$NODE.kubeconfig" --hostname-override="$NODE" \
     --node-ip="$ADDRESS" --container-runtime=remote \
     --container-runtime-endpoint=unix:///run/containerd/containerd.sock > "$HOME_DIR/kubelet.log" 2>&1 &
+# The limit of conntrack is that of the whole machine.
+"$PROGRAMS/kube-proxy" --kubeconfig="$CLUSTER/pki/proxy.kubeconfig" --hostname-override="$NODE" --proxy-mode=iptables \
+    --cluster-cidr=10.88.0.0/16 --conntrack-max-per-core=0 --conntrack-tcp-timeout-established=0 \
+    --conntrack-tcp-timeout-close-wait=0 > "$HOME_DIR/kube-proxy.log" 2>&1 &
 wait -n

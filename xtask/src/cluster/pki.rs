@@ -12,10 +12,11 @@ use crate::vm::store::quietly;
 pub(super) const SERVICE: &str = "10.96.0.1";
 
 /// Programs that have a kubeconfig, by its name; their subjects are their rights.
-const CLIENTS: [(&str, &str); 3] = [
+const CLIENTS: [(&str, &str); 4] = [
     ("admin", "/O=system:masters/CN=admin"),
     ("controller-manager", "/CN=system:kube-controller-manager"),
     ("scheduler", "/CN=system:kube-scheduler"),
+    ("proxy", "/CN=system:kube-proxy"),
 ];
 /// Without it openssl adds extensions of its own.
 const CONFIGURATION: &str = "[req]\ndistinguished_name = names\n[names]\n";

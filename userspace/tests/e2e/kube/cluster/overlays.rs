@@ -3,10 +3,25 @@
 use aya::programs::{SchedClassifier, TcAttachType};
 use serde_json::Value;
 
-use super::{Cluster, ingress};
+use super::{Cluster, POD_TIMEOUT, ingress};
 use crate::lab::{SOON, eventually};
 
 const ACCOUNT: &str = "system:serviceaccount:signalbox:signalbox";
+
+/// A Service of the routers, and one without endpoints.
+const SERVICES: &str = "
+apiVersion: v1
+kind: List
+items:
+  - apiVersion: v1
+    kind: Service
+    metadata: { name: routers, namespace: ingress }
+    spec: { type: NodePort, selector: { app: router }, ports: [{ port: 80, targetPort: 80, nodePort: 30080 }] }
+  - apiVersion: v1
+    kind: Service
+    metadata: { name: nobody, namespace: ingress }
+    spec: { selector: { app: nobody }, ports: [{ port: 80 }] }
+";
 
 mod share_12 {
     use super::*;
@@ -26,8 +41,9 @@ mod share_12 {
         }
         let pods = cluster.pods();
         assert_eq!(pods.len(), 2);
+        write_rules_of_services(&cluster);
         for pod in &pods {
-            // Beside the chains that kubelet makes on every node.
+            // Beside the rules that kubelet and kube-proxy make on every node.
             let explained = cluster.signalbox(pod, &["explain", "web.test"]);
             assert!(
                 explained.contains("routed in the kernel, without a socket"),
@@ -52,6 +68,27 @@ mod share_12 {
             assert!(gone, "{node}: {:?}", left_on(&cluster, node));
         }
         cluster.end();
+    }
+}
+
+/// Has kube-proxy make its rules of every kind: for a Service with endpoints, of a node's port, and without endpoints.
+#[track_caller]
+fn write_rules_of_services(cluster: &Cluster) {
+    cluster.apply_text(SERVICES);
+    for (node, address) in [("n1", "10.77.0.11"), ("n2", "10.77.0.12")] {
+        let rules = || {
+            let saved = cluster.ns(node).output(&["iptables-save"]);
+            String::from_utf8_lossy(&saved.stdout).into_owned()
+        };
+        let kinds = [
+            ["ingress/routers", "-j KUBE-SEP-"],
+            ["ingress/routers", "--dport 30080"],
+            ["ingress/nobody", "has no endpoints"],
+        ];
+        let has = |words: &[&str; 2]| rules().lines().any(|rule| words.iter().all(|word| rule.contains(word)));
+        let made = eventually(POD_TIMEOUT, || kinds.iter().all(has));
+        assert!(made, "{node}: {}", rules());
+        cluster.serves(&format!("{address}:30080"), "web.test");
     }
 }
 
