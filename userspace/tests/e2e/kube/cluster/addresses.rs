@@ -258,7 +258,7 @@ impl Drop for Stop<'_> {
 
 fn connect(vip: &str) -> std::io::Result<TcpStream> {
     let client = TcpStream::connect_timeout(&format!("{vip}:80").parse().unwrap(), ANSWER_TIMEOUT)?;
-    client.set_read_timeout(Some(ANSWER_TIMEOUT * 4))?;
+    client.set_read_timeout(Some(ANSWER_TIMEOUT * 2))?;
     Ok(client)
 }
 
