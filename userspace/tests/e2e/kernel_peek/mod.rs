@@ -24,6 +24,7 @@ mod routing;
 mod soak;
 mod start;
 mod two_cpus;
+mod verdicts;
 mod waiting;
 mod wildcards;
 

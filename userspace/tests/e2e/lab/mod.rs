@@ -8,6 +8,7 @@ pub(crate) mod callers;
 pub(crate) mod config;
 pub(crate) mod crowd;
 pub(crate) mod cut;
+pub(crate) mod dice;
 pub(crate) mod exchange;
 pub(crate) mod flood;
 pub(crate) mod frames;

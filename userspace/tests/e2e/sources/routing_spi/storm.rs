@@ -3,6 +3,7 @@
 use signalbox_core::discovered::spi::{AppChange, AppKey, Certificate, Endpoint, Mapping, RoutingEvent, Secret, parse};
 
 use super::naive::ruby;
+use crate::lab::dice::Dice;
 
 /// Messages, the last of which brings the application `the-end`, and the events in those that can be understood.
 pub(crate) struct Storm {
@@ -112,18 +113,5 @@ pub(crate) fn certificate(app: &str, alias: &str, secret: &str) -> RoutingEvent 
                 pass_phrase: None,
             }),
         },
-    }
-}
-
-/// splitmix64: the same on every machine.
-struct Dice(u64);
-
-impl Dice {
-    fn roll(&mut self, sides: usize) -> usize {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut mixed = self.0;
-        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        ((mixed ^ (mixed >> 31)) % sides.max(1) as u64) as usize
     }
 }
