@@ -7,17 +7,18 @@
 pub mod guard;
 pub mod report;
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::BTreeMap;
 
 use ipnet::IpNet;
 use serde::{Deserialize, Serialize};
 
 use crate::discovered::merge::{ClusterWeights, Testers};
-use guard::{GuardKind, GuardLimits, LatencyReference, QualityFigures, judge};
+use guard::{Count, GuardKind, GuardLimits, MissedFaults, OldFigures, QualityFigures};
 
-/// Length of the period that guards judge beside the whole step, in milliseconds: failures late in a long step must not
-/// drown in earlier successes.
-const RECENT_PERIOD_MS: u64 = 3000;
+/// Length of the shortest periods that guards judge, in milliseconds, and the factor from one length to the next. Faults
+/// late in a long step must not drown in earlier successes, so a step is judged as a whole and by shorter periods.
+const SHORT_PERIOD_MS: u64 = 5000;
+const PERIOD_FACTOR: u64 = 4;
 
 /// Longest hold of a step in milliseconds: a week.
 const MAX_HOLD_MS: u64 = 7 * 86_400_000;
@@ -149,6 +150,9 @@ pub struct StepRecord {
     pub old: QualityFigures,
     /// Figures of the new cluster in that time.
     pub new: QualityFigures,
+    /// Faults that it could have missed, of each kind that it has had events of. Empty unless it was held to its end.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub missed: Vec<MissedFaults>,
 }
 
 /// A migration.
@@ -182,15 +186,15 @@ pub struct Migration {
     /// Guard that has failed.
     #[serde(default)]
     pub failed_guard: Option<GuardKind>,
-    /// Latencies of the old cluster when it had traffic last.
+    /// Figures of the old cluster in the last step in which it had enough traffic.
     #[serde(default)]
-    pub reference: LatencyReference,
+    pub reference: OldFigures,
     /// Steps that were begun.
     pub steps: Vec<StepRecord>,
 }
 
 /// State of the clusters at a moment.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct Observation {
     /// The time.
     pub now: u64,
@@ -209,8 +213,8 @@ pub struct Observation {
 pub struct StepWatch {
     /// First observation of the step: counts are compared with it. `None` until the step's weights are active.
     first: Option<Observation>,
-    /// Observations of the last seconds, oldest first.
-    recent: VecDeque<Observation>,
+    /// Periods that guards judge: the whole step, and shorter ones.
+    periods: Vec<Count>,
     /// Whether the migration has set the weights of the step.
     has_set_weights: bool,
 }
@@ -257,7 +261,7 @@ impl Migration {
             waits_for: Vec::new(),
             went_back_at: None,
             failed_guard: None,
-            reference: LatencyReference::default(),
+            reference: OldFigures::default(),
             steps: Vec::new(),
         }
     }
@@ -302,24 +306,20 @@ impl Migration {
         if !matches!(self.state, MigrationState::Running | MigrationState::Paused) {
             return false;
         }
-        let Some(first) = watch.first else {
+        let Some(first) = &watch.first else {
             self.begin_step(watch, seen);
             return false;
         };
-        watch.recent.push_back(*seen);
-        while watch
-            .recent
-            .front()
-            .is_some_and(|at| at.now + RECENT_PERIOD_MS < seen.now)
-        {
-            watch.recent.pop_front();
+        let began = first.now;
+        let (old, new) = (seen.old.since(&first.old), seen.new.since(&first.new));
+        let samples = new.samples();
+        if self.percent() < 100 {
+            self.reference.update(&old);
         }
-        let (old, new) = (seen.old.since(first.old), seen.new.since(first.new));
         if let Some(record) = self.steps.last_mut() {
             (record.old, record.new) = (old, new);
         }
-        self.reference.update(&old, &self.plan.limits);
-        if let Some((guard, why)) = self.fault(watch, seen, &old, &new) {
+        if let Some((guard, why)) = self.fault(watch, seen) {
             self.failed_guard = Some(guard);
             self.go_back(
                 MigrationState::RollingBack,
@@ -328,14 +328,13 @@ impl Migration {
             );
             return true;
         }
-        let is_over = seen.now >= first.now.saturating_add(self.plan.hold_ms);
-        let has_samples = new.samples() >= self.plan.limits.min_samples;
+        let is_over = seen.now >= began.saturating_add(self.plan.hold_ms);
+        let has_samples = samples >= self.plan.limits.min_samples;
         if self.state == MigrationState::Running {
             self.reason = match (is_over, has_samples, seen.is_complete) {
                 (true, false, _) => format!(
                     "waits for traffic: the new cluster has had {} of {} connections or requests",
-                    new.samples(),
-                    self.plan.limits.min_samples
+                    samples, self.plan.limits.min_samples
                 ),
                 (true, true, false) => "waits for other balancers".to_owned(),
                 _ => String::new(),
@@ -343,6 +342,9 @@ impl Migration {
         }
         if self.state != MigrationState::Running || !is_over || !has_samples || !seen.is_complete {
             return false;
+        }
+        if let Some(record) = self.steps.last_mut() {
+            record.missed = self.reference.missed(&record.old, &record.new);
         }
         self.end_step(seen.now);
         if self.step + 1 < self.plan.steps.len() {
@@ -355,8 +357,17 @@ impl Migration {
     }
 
     fn begin_step(&mut self, watch: &mut StepWatch, seen: &Observation) {
-        watch.first = Some(*seen);
-        watch.recent = VecDeque::from([*seen]);
+        let figures = [&seen.old, &seen.new];
+        let hold = self.plan.hold_ms.max(SHORT_PERIOD_MS);
+        let lengths = std::iter::successors(Some(SHORT_PERIOD_MS), |length| Some(length * PERIOD_FACTOR));
+        let lengths: Vec<u64> = lengths.take_while(|length| *length < hold).collect();
+        // Each length has an equal part of the risk, and so has the whole step.
+        let part = 1.0 / (lengths.len() + 1) as f64;
+        let all = std::iter::once(None).chain(lengths.into_iter().map(Some));
+        watch.periods = all
+            .map(|length| Count::new(seen.now, length, hold, part, figures))
+            .collect();
+        watch.first = Some(seen.clone());
         let percent = self.percent();
         // A step that is held again, after a pause or a restart, counts as one step.
         self.steps
@@ -367,26 +378,20 @@ impl Migration {
             ended: None,
             old: QualityFigures::default(),
             new: QualityFigures::default(),
+            missed: Vec::new(),
         });
     }
 
-    fn fault(
-        &self,
-        watch: &StepWatch,
-        seen: &Observation,
-        old: &QualityFigures,
-        new: &QualityFigures,
-    ) -> Option<(GuardKind, String)> {
+    fn fault(&self, watch: &mut StepWatch, seen: &Observation) -> Option<(GuardKind, String)> {
         if !seen.is_usable {
             let why = format!("{} has no host that takes connections", self.plan.to);
             return Some((GuardKind::Hosts, why));
         }
-        let limits = &self.plan.limits;
-        judge(limits, &self.reference, old, new).or_else(|| {
-            let before = watch.recent.front()?;
-            let (old, new) = (seen.old.since(before.old), seen.new.since(before.new));
-            judge(limits, &self.reference, &old, &new)
-        })
+        // At 100 %, only what is left of earlier steps ends at the old cluster: its rates say nothing.
+        let old = watch.first.as_ref().filter(|_| self.percent() == 100);
+        let figures = [&old.unwrap_or(seen).old.clone(), &seen.new];
+        let mut periods = watch.periods.iter_mut();
+        periods.find_map(|period| period.judge(&self.plan.limits, &self.reference, seen.now, figures))
     }
 
     fn end_step(&mut self, now: u64) {

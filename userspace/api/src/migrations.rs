@@ -64,7 +64,7 @@ pub struct MigrationBody {
     /// Share of faults in percent by which the new cluster may exceed the old one.
     #[serde(default = "default_max_errors")]
     pub max_errors: f64,
-    /// Multiple of the old cluster's mean latency; 0: no limit.
+    /// Multiple of the old cluster's median and 95th percentile that a time may reach; 0: no limit.
     #[serde(default = "default_max_latency")]
     pub max_latency: f64,
     #[serde(default = "default_min_samples")]

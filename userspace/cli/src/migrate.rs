@@ -67,7 +67,7 @@ pub(super) struct MigrateArgs {
     /// Percentage by which failed connects, broken connections or 5xx may exceed those of the old cluster
     #[arg(long, value_name = "PERCENT", default_value_t = 1.0)]
     max_errors: f64,
-    /// Highest mean latency of the new cluster, as a multiple of the old cluster's; 0: no limit
+    /// Multiple of the old cluster's median and 95th percentile that a time may reach; 0: no limit
     #[arg(long, value_name = "FACTOR", default_value_t = 3.0)]
     max_latency: f64,
     /// Connections or requests that the new cluster must have had before a rate is judged or a step ends

@@ -15,6 +15,7 @@ use super::event::StoreEvent;
 use super::migration_step::{PeerReports, forgotten_nodes, plus_peers};
 use super::migrations::WatchedMigration;
 use crate::state::Snapshot;
+use crate::state::route_stats::QualitySum;
 use crate::sys::unix_ms;
 
 /// Interval at which guards are evaluated. A failure is rolled back within a few intervals.
@@ -90,6 +91,9 @@ fn unfit(snapshot: &Snapshot, plan: &MigrationPlan, name: &str, route: Option<&R
     (has > first).then(|| format!("{name}: {to} has {has} % already; begin with a step that is not less"))
 }
 
+/// Number of the own process in [`PeerCounts`]: its counts do not outlive it.
+const OWN_PROCESS: u64 = 0;
+
 /// Sums up the figures of names in a cluster.
 pub(super) fn quality<'a>(snapshot: &Snapshot, names: impl Iterator<Item = &'a str>, cluster: &str) -> QualityFigures {
     let names: HashSet<&str> = names.collect();
@@ -97,9 +101,9 @@ pub(super) fn quality<'a>(snapshot: &Snapshot, names: impl Iterator<Item = &'a s
         .routes
         .iter()
         .filter(|route| names.contains(route.hostname.as_str()));
-    mine.fold(QualityFigures::default(), |sum, route| {
-        sum.plus(route.stats.quality(cluster))
-    })
+    let mut sum = QualitySum::default();
+    mine.for_each(|route| sum.add(&route.stats, cluster));
+    sum.figures()
 }
 
 /// Returns the weights that differ from those of a migration and must be set. Names without a route are left out,
@@ -276,7 +280,8 @@ impl Control {
                 return None;
             }
             for (url, report) in &peers.reports {
-                known.peers.entry(url.clone()).or_default().add(report);
+                let counts = known.peers.entry(url.clone()).or_default();
+                counts.add(report.process, [&report.old, &report.new]);
             }
             let is_in_force = known.watch.is_in_force();
             known.migration.waits_for.clone_from(&waits_for);
@@ -284,7 +289,8 @@ impl Control {
             if !waits_for.is_empty() && (!is_in_force || known.migration.state.is_going_back()) {
                 return None;
             }
-            let (old, new) = plus_peers((own[0], own[1]), &known.peers);
+            known.own.add(OWN_PROCESS, [&own[0], &own[1]]);
+            let [old, new] = plus_peers(&known.own, &known.peers);
             let seen = Observation {
                 now,
                 old,

@@ -44,27 +44,28 @@ pub struct StepReport {
     pub unknown: Vec<String>,
 }
 
-/// Counts of another balancer since its first report, across restarts of its process.
+/// Counts of a balancer since its first report, across restarts of its process and names that go.
 #[derive(Clone, Debug, Default)]
 pub struct PeerCounts {
     process: Option<u64>,
-    last: (QualityFigures, QualityFigures),
-    pub counted: (QualityFigures, QualityFigures),
+    last: [QualityFigures; 2],
+    pub counted: [QualityFigures; 2],
 }
 
 impl PeerCounts {
-    /// Adds the counts since the last report.
-    pub fn add(&mut self, report: &StepReport) {
-        let now = (report.old, report.new);
+    /// Adds the counts of the old and the new cluster since the last report of the process.
+    pub fn add(&mut self, process: u64, figures: [&QualityFigures; 2]) {
+        let now = figures.map(Clone::clone);
         let since = match self.process {
-            Some(process) if process == report.process => self.last,
-            Some(_) => <(QualityFigures, QualityFigures)>::default(),
+            Some(known) if known == process => &self.last,
+            Some(_) => &<[QualityFigures; 2]>::default(),
             // Counts from before the migration are left out.
-            None => now,
+            None => &now,
         };
-        self.counted.0 = self.counted.0.plus(now.0.since(since.0));
-        self.counted.1 = self.counted.1.plus(now.1.since(since.1));
-        (self.process, self.last) = (Some(report.process), now);
+        for (at, counted) in self.counted.iter_mut().enumerate() {
+            *counted = counted.plus(&now[at].since(&since[at]));
+        }
+        (self.process, self.last) = (Some(process), now);
     }
 }
 
@@ -112,12 +113,10 @@ pub(super) fn forgotten_nodes(model: &Model) -> Option<String> {
 }
 
 /// Sums the counts of a set: those of this balancer and of all others.
-pub(super) fn plus_peers(
-    own: (QualityFigures, QualityFigures),
-    peers: &BTreeMap<String, PeerCounts>,
-) -> (QualityFigures, QualityFigures) {
-    peers.values().fold(own, |(old, new), peer| {
-        (old.plus(peer.counted.0), new.plus(peer.counted.1))
+pub(super) fn plus_peers(own: &PeerCounts, peers: &BTreeMap<String, PeerCounts>) -> [QualityFigures; 2] {
+    peers.values().fold(own.counted.clone(), |sum, peer| {
+        let [old, new] = &peer.counted;
+        [sum[0].plus(old), sum[1].plus(new)]
     })
 }
 
@@ -143,14 +142,16 @@ mod tests {
     #[test]
     fn a_peers_counts_start_at_its_first_report_and_survive_restart() {
         let mut counts = PeerCounts::default();
-        let mut after = |report| {
-            counts.add(&report);
-            (counts.counted.0.connects, counts.counted.1.connects)
+        let mut after = |report: StepReport| {
+            counts.add(report.process, [&report.old, &report.new]);
+            (counts.counted[0].connects, counts.counted[1].connects)
         };
         assert_eq!(after(report(1, 1000, 50)), (0, 0), "what went before does not count");
         assert_eq!(after(report(1, 1010, 53)), (10, 3));
         assert_eq!(after(report(2, 4, 1)), (14, 4), "another process has begun at nothing");
         assert_eq!(after(report(2, 5, 1)), (15, 4));
+        assert_eq!(after(report(2, 1, 1)), (15, 4), "a name has gone, and its counts stay");
+        assert_eq!(after(report(2, 3, 2)), (17, 5));
     }
 
     #[test]

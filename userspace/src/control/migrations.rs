@@ -24,6 +24,8 @@ const TESTERS_TTL: Duration = Duration::from_secs(60);
 pub struct WatchedMigration {
     pub migration: Migration,
     pub watch: StepWatch,
+    /// Counts of this balancer.
+    pub own: PeerCounts,
     /// Counts of the other balancers of the set, by their URLs.
     pub peers: BTreeMap<String, PeerCounts>,
 }
@@ -221,6 +223,7 @@ fn watched(migration: Migration) -> WatchedMigration {
     WatchedMigration {
         migration,
         watch: StepWatch::default(),
+        own: PeerCounts::default(),
         peers: BTreeMap::new(),
     }
 }

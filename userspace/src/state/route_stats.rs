@@ -6,14 +6,15 @@
 pub mod labels;
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 use std::sync::atomic::AtomicU8;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use arc_swap::ArcSwapOption;
 use signalbox_api::by_label;
 use signalbox_api::routing::{ClusterFigures, RouteFigures};
 use signalbox_core::availability::migration::guard::QualityFigures;
+use signalbox_core::availability::migration::guard::times::{BUCKETS, Times, bucket_of};
 use signalbox_core::limits::stats::{Counter, Gauge};
 
 use crate::state::outcome::{Direction, FlowEnd};
@@ -43,13 +44,35 @@ pub struct QualityCounters {
     server_errors: Counter,
     first_bytes: Counter,
     first_byte_micros: Counter,
+    /// Times of connects and to the begin of answers. They are counted once a migration has asked for the figures.
+    times: OnceLock<Box<[TimeCounters; 2]>>,
+}
+
+/// Counters of times, by bucket.
+#[derive(Debug)]
+struct TimeCounters([Counter; BUCKETS]);
+
+impl Default for TimeCounters {
+    fn default() -> Self {
+        Self(std::array::from_fn(|_| Counter::default()))
+    }
+}
+
+impl TimeCounters {
+    fn add(&self, micros: u64) {
+        self.0[bucket_of(micros)].inc();
+    }
 }
 
 impl QualityCounters {
     /// Counts a connect that succeeded.
     pub fn connected(&self, took: Duration) {
+        let micros = took.as_micros() as u64;
         self.connects.inc();
-        self.connect_micros.add(took.as_micros() as u64);
+        self.connect_micros.add(micros);
+        if let Some(times) = self.times.get() {
+            times[0].add(micros);
+        }
     }
 
     /// Counts a connect that has failed.
@@ -69,8 +92,12 @@ impl QualityCounters {
 
     /// Counts the time until a request's answer began.
     pub fn answer_began(&self, took: Duration) {
+        let micros = took.as_micros() as u64;
         self.first_bytes.inc();
-        self.first_byte_micros.add(took.as_micros() as u64);
+        self.first_byte_micros.add(micros);
+        if let Some(times) = self.times.get() {
+            times[1].add(micros);
+        }
     }
 
     /// Counts the end of a request.
@@ -81,19 +108,66 @@ impl QualityCounters {
         }
     }
 
-    /// Returns the current numbers.
+    /// Adds the current numbers to a sum, and has times counted from now on.
+    fn add_to(&self, sum: &mut QualitySum) {
+        let figures = &mut sum.figures;
+        for (counter, number) in [
+            (&self.connects, &mut figures.connects),
+            (&self.connect_micros, &mut figures.connect_micros),
+            (&self.connect_failures, &mut figures.connect_failures),
+            (&self.flows_ended, &mut figures.flows_ended),
+            (&self.flows_broken, &mut figures.flows_broken),
+            (&self.answers, &mut figures.answers),
+            (&self.server_errors, &mut figures.server_errors),
+            (&self.first_bytes, &mut figures.first_bytes),
+            (&self.first_byte_micros, &mut figures.first_byte_micros),
+        ] {
+            *number += counter.get();
+        }
+        let counters = self.times.get_or_init(Box::default);
+        for (numbers, TimeCounters(counters)) in sum.times.iter_mut().zip(counters.iter()) {
+            numbers
+                .iter_mut()
+                .zip(counters)
+                .for_each(|(number, counter)| *number += counter.get());
+        }
+    }
+}
+
+/// Sum of the figures of several routes.
+#[derive(Debug)]
+pub struct QualitySum {
+    figures: QualityFigures,
+    times: [[u64; BUCKETS]; 2],
+}
+
+impl Default for QualitySum {
+    fn default() -> Self {
+        Self {
+            figures: QualityFigures::default(),
+            times: [[0; BUCKETS]; 2],
+        }
+    }
+}
+
+impl QualitySum {
+    /// Adds how well a cluster has served a route so far.
+    pub fn add(&mut self, route: &RouteStats, cluster: &str) {
+        let shares = route.clusters.load();
+        let mut all = shares.iter().flat_map(|shares| shares.iter());
+        if let Some(share) = all.find(|share| share.cluster == cluster) {
+            share.quality.add_to(self);
+        }
+    }
+
+    /// Returns the figures.
     #[must_use]
-    pub fn get(&self) -> QualityFigures {
+    pub fn figures(self) -> QualityFigures {
+        let [connect_times, first_byte_times] = self.times.map(|numbers| Times::new(numbers.into_iter()));
         QualityFigures {
-            connects: self.connects.get(),
-            connect_micros: self.connect_micros.get(),
-            connect_failures: self.connect_failures.get(),
-            flows_ended: self.flows_ended.get(),
-            flows_broken: self.flows_broken.get(),
-            answers: self.answers.get(),
-            server_errors: self.server_errors.get(),
-            first_bytes: self.first_bytes.get(),
-            first_byte_micros: self.first_byte_micros.get(),
+            connect_times,
+            first_byte_times,
+            ..self.figures
         }
     }
 }
@@ -160,16 +234,6 @@ impl RouteStats {
             // Another worker may have created them first.
             find().unwrap_or(new)
         })
-    }
-
-    /// Returns how well a cluster has served the route so far.
-    #[must_use]
-    pub fn quality(&self, cluster: &str) -> QualityFigures {
-        let shares = self.clusters.load();
-        let mut all = shares.iter().flat_map(|shares| shares.iter());
-        all.find(|share| share.cluster == cluster)
-            .map(|share| share.quality.get())
-            .unwrap_or_default()
     }
 
     /// Counts a refusal.

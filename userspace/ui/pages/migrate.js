@@ -33,7 +33,18 @@ function Progress({ migration }) {
   })}</ol>`;
 }
 
-const mean = (sum, count) => (count ? seconds(sum / count / 1e6) : "–");
+/** End of a bucket of times, in seconds: see `Times` of the API. */
+const endOf = (bucket) => (4 + (bucket % 4)) * 2 ** (Math.floor(bucket / 4) + 5) / 1e6;
+
+/** A time that a share of all times, as pairs of a bucket and its number, does not exceed. */
+function percentile(times, share) {
+  const wanted = share * times.reduce((sum, [, number]) => sum + number, 0);
+  let seen = 0;
+  const found = times.find(([, number]) => (seen += number) >= wanted);
+  return found ? seconds(endOf(found[0])) : "–";
+}
+
+const median95 = (times) => (times?.length ? `${percentile(times, 0.5)}, ${percentile(times, 0.95)}` : "–");
 const part = (faults, all) => (all ? `${short(faults)} of ${short(all)}` : "–");
 
 /** Figures that the guards compare, of each step and cluster. */
@@ -52,8 +63,8 @@ function Figures({ migration }) {
       ["Failed connects", (row) => part(row.of.connect_failures, row.of.connects + row.of.connect_failures), { number: true }],
       ["Broken connections", (row) => part(row.of.flows_broken, row.of.flows_ended), { number: true }],
       ["5xx", (row) => part(row.of.server_errors, row.of.answers), { number: true }],
-      ["Connect", (row) => mean(row.of.connect_micros, row.of.connects), { number: true }],
-      ["First byte", (row) => mean(row.of.first_byte_micros, row.of.first_bytes), { number: true }],
+      ["Connect (median, p95)", (row) => median95(row.of.connect_times), { number: true }],
+      ["First byte (median, p95)", (row) => median95(row.of.first_byte_times), { number: true }],
     ]} />`;
 }
 

@@ -2,7 +2,8 @@
 
 use std::fmt::Write as _;
 
-use super::guard::QualityFigures;
+use super::guard::times::Times;
+use super::guard::{GuardKind, MissedFaults, QualityFigures};
 use super::{Migration, MigrationState};
 
 /// Most names that a report lists.
@@ -48,7 +49,7 @@ pub fn markdown(migration: &Migration, now: u64) -> String {
     };
     let _ = writeln!(text, "- Names ({}): {}{more}", names.len(), listed.join(", "));
     text.push_str(
-        "\n| Step | Held | Cluster | Connects | failed | Flows ended | broken | Requests | 5xx | Mean connect | Mean first byte |\n\
+        "\n| Step | Held | Cluster | Connects | failed | Flows ended | broken | Requests | 5xx | Connect (median, p95) | First byte (median, p95) |\n\
          |---:|---:|---|---:|---:|---:|---:|---:|---:|---:|---:|\n",
     );
     for step in &migration.steps {
@@ -56,12 +57,36 @@ pub fn markdown(migration: &Migration, now: u64) -> String {
         let _ = writeln!(text, "| {held} | {} | {} |", plan.to, row(&step.new));
         let _ = writeln!(text, "| | | {} | {} |", plan.from, row(&step.old));
     }
+    text.push('\n');
+    for step in migration.steps.iter().filter(|step| !step.missed.is_empty()) {
+        let missed = step.missed.iter().map(|MissedFaults { guard, permille }| {
+            let what = match guard {
+                GuardKind::Connects => "failed connects",
+                GuardKind::Connections => "broken connections",
+                _ => "answers with 5xx",
+            };
+            format!("{} of {what}", *permille as f64 / 10.0)
+        });
+        let missed: Vec<_> = missed.collect();
+        let _ = writeln!(
+            text,
+            "- {} %: percentage points that {} can have more than {} (with 95 % certainty): {}",
+            step.percent,
+            plan.to,
+            plan.from,
+            missed.join(", ")
+        );
+    }
     text
 }
 
 fn row(figures: &QualityFigures) -> String {
-    let mean = |micros: Option<u64>| {
-        micros.map_or_else(|| "-".to_owned(), |micros| format!("{:.1} ms", micros as f64 / 1000.0))
+    let times = |times: &Times| match (times.percentile(50), times.percentile(95)) {
+        (Some(median), Some(late)) => {
+            let [median, late] = [median, late].map(|micros| micros as f64 / 1000.0);
+            format!("{median:.1}, {late:.1} ms")
+        }
+        _ => "-".to_owned(),
     };
     format!(
         "{} | {} | {} | {} | {} | {} | {} | {}",
@@ -71,7 +96,7 @@ fn row(figures: &QualityFigures) -> String {
         figures.flows_broken,
         figures.answers,
         figures.server_errors,
-        mean(figures.mean_connect(1)),
-        mean(figures.mean_first_byte(1)),
+        times(&figures.connect_times),
+        times(&figures.first_byte_times),
     )
 }

@@ -3,6 +3,7 @@
 use crate::lab;
 
 use std::io::{Read, Write};
+use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::time::Duration;
 
 use lab::{Router, Server, Signalbox, cut, http, lab_test, servers};
@@ -82,14 +83,44 @@ fn a_slow_cluster_is_rolled_back_and_no_request_fails() {
     let _west = Server::start(lab.host("west-1"), "[::]:80", |stream| {
         let mut request = [0; 4096];
         while (&*stream).read(&mut request).is_ok_and(|n| n > 0) {
-            std::thread::sleep(Duration::from_millis(1500));
+            std::thread::sleep(Duration::from_millis(200));
             let _ = (&*stream).write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 11\r\n\r\nhost=west-1");
         }
     });
     let sb = Signalbox::start(&lab, &body("request", &[]));
     sb.wait_healthy(&["east-1", "west-1"]);
-    let words = migration(APP, "25,100", "60s", "--min-samples 4");
-    let failures = must_go_back_by(&lab, &sb, &words, "the start of an answer takes");
+    let words = migration(APP, "25,100", "120s", "--min-samples 4");
+    let failures = must_go_back_by(&lab, &sb, &words, " for their answer");
     assert!(failures.is_empty(), "{failures:?}");
     assert!(newest(&sb)["failed_guard"] == "latency", "{}", newest(&sb));
+}
+
+/// Both answer one request in twenty with 503.
+#[lab_test]
+fn an_equal_cluster_with_faults_is_not_rolled_back() {
+    let lab = cut::lab();
+    let _health = ["east-1", "west-1"].map(|host| servers::healthy(lab.host(host)));
+    static ANSWERED: AtomicU32 = AtomicU32::new(0);
+    let _hosts = ["east-1", "west-1"].map(|host| {
+        Server::start(lab.host(host), "[::]:80", |stream| {
+            let mut request = [0; 4096];
+            while (&*stream).read(&mut request).is_ok_and(|n| n > 0) {
+                // By a hash, so that the faults of both come at random.
+                let number = ANSWERED.fetch_add(1, Relaxed);
+                let status = if number.wrapping_mul(0x9e37_79b1) >> 16 & 0xff < 13 {
+                    "503 Service Unavailable"
+                } else {
+                    "200 OK"
+                };
+                let answer = format!("HTTP/1.1 {status}\r\nContent-Length: 10\r\n\r\nhost=equal");
+                let _ = (&*stream).write_all(answer.as_bytes());
+            }
+        })
+    });
+    let sb = Signalbox::start(&lab, &body("request", &[]));
+    sb.wait_healthy(&["east-1", "west-1"]);
+    let words = migration(APP, "25,50,100", "3s", "--max-latency 0");
+    let (output, answers, failures) = under_load(&lab, || sb.cli(&words));
+    assert!(output.status.success(), "{}", newest(&sb));
+    assert!(failures.len() > answers / 50, "{} of {answers}", failures.len());
 }
