@@ -1,4 +1,4 @@
-//! What `explain` says of a connection compared with its real path, for random configurations, names and clients.
+//! Answers of `explain` compared with the real paths of connections, for random configurations, names and clients.
 
 use std::io::{Read as _, Write as _};
 

@@ -13,12 +13,12 @@ impl Dice {
         ((mixed ^ (mixed >> 31)) % sides.max(1) as u64) as usize
     }
 
-    /// One of these.
+    /// A random one of some values.
     pub(crate) fn pick<'a, T: ?Sized>(&mut self, from: &[&'a T]) -> &'a T {
         from[self.roll(from.len())]
     }
 
-    /// Whether one of `sides` has come up.
+    /// Whether a roll of so many sides is 0.
     pub(crate) fn hits(&mut self, sides: usize) -> bool {
         self.roll(sides) == 0
     }

@@ -81,7 +81,7 @@ fn probability_of_no_more(old: Share, new: Share, margin: f64) -> f64 {
         probability += (below_end - below) * new.below(f64::midpoint(start, end) + margin);
         (start, below) = (end, below_end);
     }
-    // What lies beyond the range counts as its end.
+    // The rest of the distribution counts as the end of the range.
     probability + (1.0 - below) * new.below(to + margin)
 }
 
