@@ -11,7 +11,7 @@
 //! is one.
 //!
 //! Folders from the lowest to the highest: `leg`; `message` and `host`; `exchange`; `client`. `message` and `host` do not
-//! know each other, and neither knows `client`. All of them may use the other modules here.
+//! know each other, and neither knows `client`. The other modules here are below all of them.
 //!
 //! Sockets, time limits and bytes in flight belong to this module. `signalbox_core::wire::http1` decides where a message ends
 //! and which step is next; its `Turn` is driven here.
