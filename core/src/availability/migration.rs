@@ -13,7 +13,7 @@ use ipnet::IpNet;
 use serde::{Deserialize, Serialize};
 
 use crate::discovered::merge::{ClusterWeights, Testers};
-use guard::{Count, GuardKind, GuardLimits, MissedFaults, OldFigures, QualityFigures};
+use guard::{GuardKind, GuardLimits, MissedFaults, OldFigures, Period, QualityFigures};
 
 /// Length of the shortest periods that guards judge, in milliseconds, and the factor from one length to the next. Faults
 /// late in a long step must not drown in earlier successes, so a step is judged as a whole and by shorter periods.
@@ -214,7 +214,7 @@ pub struct StepWatch {
     /// First observation of the step: counts are compared with it. `None` until the step's weights are active.
     first: Option<Observation>,
     /// Periods that guards judge: the whole step, and shorter ones.
-    periods: Vec<Count>,
+    periods: Vec<Period>,
     /// Whether the migration has set the weights of the step.
     has_set_weights: bool,
 }
@@ -365,7 +365,7 @@ impl Migration {
         let part = 1.0 / (lengths.len() + 1) as f64;
         let all = std::iter::once(None).chain(lengths.into_iter().map(Some));
         watch.periods = all
-            .map(|length| Count::new(seen.now, length, hold, part, figures))
+            .map(|length| Period::new(seen.now, length, hold, part, figures))
             .collect();
         watch.first = Some(seen.clone());
         let percent = self.percent();
@@ -389,7 +389,7 @@ impl Migration {
         }
         // At 100 %, only what is left of earlier steps ends at the old cluster: its rates say nothing.
         let old = watch.first.as_ref().filter(|_| self.percent() == 100);
-        let figures = [&old.unwrap_or(seen).old.clone(), &seen.new];
+        let figures = [&old.unwrap_or(seen).old, &seen.new];
         let mut periods = watch.periods.iter_mut();
         periods.find_map(|period| period.judge(&self.plan.limits, &self.reference, seen.now, figures))
     }

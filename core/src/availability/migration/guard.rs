@@ -7,13 +7,13 @@
 pub mod rate;
 pub mod times;
 
-mod count;
 mod looks;
+mod period;
 
 use serde::{Deserialize, Serialize};
 
-pub(super) use count::Count;
-pub use count::{MissedFaults, OldFigures};
+pub(super) use period::Period;
+pub use period::{MissedFaults, OldFigures};
 use rate::Rate;
 use times::Times;
 

@@ -1,4 +1,4 @@
-//! A period that guards judge: the counts since its begin, and the looks at them.
+//! Periods that guards judge.
 
 use serde::{Deserialize, Serialize};
 
@@ -116,9 +116,9 @@ const fn timed(figures: &QualityFigures) -> [&Times; TIMED.len()] {
     [&figures.connect_times, &figures.first_byte_times]
 }
 
-/// A period.
+/// A period: the counts since its begin, and the looks at them.
 #[derive(Clone, Debug)]
-pub(in crate::availability::migration) struct Count {
+pub(in crate::availability::migration) struct Period {
     began: u64,
     /// Length after which it begins again; `None`: it lasts as long as the step.
     length: Option<u64>,
@@ -134,7 +134,7 @@ pub(in crate::availability::migration) struct Count {
     times: [[Looks; PERCENTILES.len()]; TIMED.len()],
 }
 
-impl Count {
+impl Period {
     /// Begins the first period of a length, in a step that is to be held for a time. `part`: part of the step's risk that
     /// all periods of this length have together.
     pub(in crate::availability::migration) fn new(
@@ -147,7 +147,7 @@ impl Count {
         Self {
             began,
             length,
-            in_step: length.map_or(1, |length| hold.div_ceil(length.max(1)).max(1)),
+            in_step: length.map_or(1, |length| hold.div_ceil(length)),
             passed: 0,
             part,
             before: figures.map(Clone::clone),

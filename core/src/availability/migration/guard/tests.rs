@@ -25,8 +25,8 @@ fn answers(answers: u64, server_errors: u64) -> QualityFigures {
 /// Verdict on a step whose counts are seen once.
 fn verdict_with(reference: &OldFigures, old: &QualityFigures, new: &QualityFigures) -> Option<String> {
     let nothing = QualityFigures::default();
-    let mut count = Count::new(0, None, 60_000, 1.0, [&nothing, &nothing]);
-    count.judge(&LIMITS, reference, 0, [old, new]).map(|(_, why)| why)
+    let mut period = Period::new(0, None, 60_000, 1.0, [&nothing, &nothing]);
+    period.judge(&LIMITS, reference, 0, [old, new]).map(|(_, why)| why)
 }
 
 fn verdict(old: &QualityFigures, new: &QualityFigures) -> Option<String> {
@@ -127,20 +127,20 @@ fn slow_times_are_compared_by_median_and_95th_percentile() {
         ..LIMITS
     };
     let nothing = QualityFigures::default();
-    let mut count = Count::new(0, None, 60_000, 1.0, [&nothing, &nothing]);
+    let mut period = Period::new(0, None, 60_000, 1.0, [&nothing, &nothing]);
     let slow = timed(400, 900_000, 900_000);
-    assert_eq!(count.judge(&any, &OldFigures::default(), 0, [&old, &slow]), None);
+    assert_eq!(period.judge(&any, &OldFigures::default(), 0, [&old, &slow]), None);
 }
 
 #[test]
 fn a_short_period_begins_again_and_sees_late_faults() {
     let nothing = QualityFigures::default();
-    let mut count = Count::new(0, Some(5000), 60_000, 1.0, [&nothing, &nothing]);
+    let mut period = Period::new(0, Some(5000), 60_000, 1.0, [&nothing, &nothing]);
     let good = connects(100_000, 0);
     let reference = OldFigures::default();
-    assert_eq!(count.judge(&LIMITS, &reference, 5000, [&good, &good]), None);
+    assert_eq!(period.judge(&LIMITS, &reference, 5000, [&good, &good]), None);
     let late = connects(100_010, 10);
-    let (_, why) = count.judge(&LIMITS, &reference, 5500, [&good, &late]).unwrap();
+    let (_, why) = period.judge(&LIMITS, &reference, 5500, [&good, &late]).unwrap();
     assert_eq!(why, "10 of 20 connects failed");
 }
 
