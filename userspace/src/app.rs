@@ -142,7 +142,7 @@ pub async fn start(options: Options) -> anyhow::Result<RunningBalancer> {
     let flow_gc = parts
         .cut
         .clone()
-        .map(|(cut, registry)| FlowGc::new(cut, registry, Arc::clone(&shared), workers.clone(), reports));
+        .map(|(cut, registry)| FlowGc::new(cut, registry, Arc::clone(&shared), workers.clone(), reports.clone()));
     let without_peek = parts.peek.as_ref().err().copied();
     let kernel_peek = match (parts.peek, &parts.cut) {
         (Ok(peek), Some((cut, registry))) => {
@@ -150,7 +150,7 @@ pub async fn start(options: Options) -> anyhow::Result<RunningBalancer> {
             if let Some(ring) = peek.take_passed_up() {
                 repaired::follow(ring, &workers, Arc::clone(&shared));
             }
-            Some(KernelPeek::new(peek, cut, registry, Arc::clone(&shared)))
+            Some(KernelPeek::new(peek, cut, registry, Arc::clone(&shared), reports))
         }
         _ => {
             kernel_peek::follow_without_program(&shared, without_peek.unwrap_or(PeekObstacle::NotAvailable));

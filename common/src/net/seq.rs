@@ -21,6 +21,14 @@ pub const fn later(a: u32, b: u32) -> u32 {
     if after(a, b) { a } else { b }
 }
 
+/// Whether a tick is in the future, by at most `most`. A tick that passed long ago seems to be in the future after ticks
+/// have wrapped.
+#[inline(always)]
+#[must_use]
+pub const fn is_ahead(until: u32, now: u32, most: u32) -> bool {
+    until.wrapping_sub(now).wrapping_sub(1) < most
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -7,8 +7,10 @@ use super::name::NameReverser;
 pub use super::name::{PeekName, PeekSuffix};
 pub use super::passed_up::{PASSED_UP_RING_BYTES, PassedUp};
 use super::request::RequestReader;
+use crate::hash;
 use crate::net::Tuple;
 use crate::net::hide::hidden;
+use crate::net::seq;
 use crate::sketch::ROWS;
 
 /// Entries of `PEEK_BINDINGS`.
@@ -29,6 +31,20 @@ pub const MAX_PEEK_HOSTS: u32 = 4096;
 pub const PEEK_PAYLOADS_PER_CPU: u32 = 512;
 /// Entries of `PEEK_PENDING`: connections that wait for the SYN-ACK of a host.
 pub const MAX_PEEK_PENDING: u32 = 16_384;
+
+/// Ticks for which a host that has refused a connection, or does not answer, gets no other: about a second.
+pub const AWAY_TICKS: u32 = 950;
+/// Ticks for which connections to a host whose options do not agree are passed up: ten seconds.
+pub const UNFIT_TICKS: u32 = 9540;
+
+/// Elements of `PEEK_ASKED` for each CPU: the number of flows written so far, then a ring of the last
+/// [`PEEK_ASKED_KEPT`] ones.
+pub const PEEK_ASKED_PER_CPU: u32 = 2048;
+/// Flows in the ring of a CPU.
+pub const PEEK_ASKED_KEPT: u32 = PEEK_ASKED_PER_CPU - 1;
+
+/// Elements of `PEEK_CHOSEN`: the latest connections that were passed up although a host was chosen. A power of two.
+pub const MAX_PEEK_CHOSEN: u32 = 4096;
 
 /// Value of [`PeekPending::flow`] of a connection that has no flow yet: its first data is not whole.
 pub const NO_FLOW: u32 = u32::MAX;
@@ -240,7 +256,7 @@ pub struct PeekHost {
     pub count: u32,
     /// Connections that the host has refused, or whose SYN-ACK did not agree with the client's options.
     pub refused: u32,
-    /// Tick until which new connections to the host are passed up.
+    /// Tick until which new connections to the host are passed up: its options do not agree with clients'.
     pub unfit_until: u32,
     /// Tick at which the next hop is looked up again.
     pub hop_expires: u32,
@@ -250,8 +266,10 @@ pub struct PeekHost {
     pub macs: [u32; 3],
     /// 1: `local` moves between nodes, which divide its ports.
     pub is_moving: u32,
+    /// Tick until which new connections go to other hosts: the host has refused one, or does not answer.
+    pub away_until: u32,
     /// Always zero.
-    pub _pad: [u32; 11],
+    pub _pad: [u32; 10],
 }
 
 /// Value of `PEEK_LIMITS`: limits of a listener's sources, or of a route's.
@@ -286,6 +304,32 @@ pub struct PeekAbout {
     pub count: u32,
 }
 
+/// The host that the program has chosen for a connection that it has passed up: element of `PEEK_CHOSEN`, mapped into
+/// userspace. The latest connection with the same element replaces an earlier one.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct PeekChosen {
+    /// [`PeekHost::number`] of the host.
+    pub host: u32,
+    /// 1: the host takes no connections now, so another one of its cluster is to be chosen.
+    pub is_away: u32,
+    /// Tick of the choice.
+    pub tick: u32,
+    /// Second number that [`place`](Self::place) gives for the connection.
+    pub check: u32,
+}
+
+impl PeekChosen {
+    /// Element of a client's tuple, and a number by which the connection is told from others with the same element.
+    #[inline(always)]
+    #[must_use]
+    pub const fn place(client: &Tuple) -> (u32, u32) {
+        let ends = hash::words(client.ports as u64, &client.source);
+        let hash = hash::words(ends, &client.destination);
+        (hash as u32 & (MAX_PEEK_CHOSEN - 1), (hash >> 32) as u32)
+    }
+}
+
 /// First data of a client: element of `PEEK_PAYLOADS`.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
@@ -300,6 +344,29 @@ pub struct PeekPayload {
     pub head: [u8; HEAD_ROOM],
     /// The bytes.
     pub data: [u8; PAYLOAD_ROOM],
+}
+
+impl PeekHost {
+    /// Value of [`away_until`](Self::away_until) or [`unfit_until`](Self::unfit_until), some ticks from now. Never 0.
+    #[inline(always)]
+    #[must_use]
+    pub const fn until(now: u32, ticks: u32) -> u32 {
+        now.wrapping_add(ticks) | 1
+    }
+
+    /// Whether new connections go to other hosts.
+    #[inline(always)]
+    #[must_use]
+    pub const fn is_away(&self, now: u32) -> bool {
+        self.away_until != 0 && seq::is_ahead(self.away_until, now, AWAY_TICKS + 1)
+    }
+
+    /// Whether the host's options agree with those of clients, as far as is known.
+    #[inline(always)]
+    #[must_use]
+    pub const fn is_fit(&self, now: u32) -> bool {
+        self.unfit_until == 0 || !seq::is_ahead(self.unfit_until, now, UNFIT_TICKS + 1)
+    }
 }
 
 impl PeekPayload {
@@ -384,6 +451,8 @@ pub struct PeekReading {
     pub route: u32,
     /// State of the client's packet's checksum, as the program numbers it.
     pub checksum: u32,
+    /// 1: a host has been chosen.
+    pub has_chosen: u32,
 }
 
 /// Search of the host with the fewest connections for its weight. Hosts get turns, so that equal ones get equally many.
@@ -501,6 +570,8 @@ pub struct PeekCursor {
     pub claimed: u32,
     /// Number of nodes that share the ports.
     pub nodes: u32,
+    /// Flows that were written into `PEEK_ASKED`.
+    pub asked: u32,
 }
 
 const _: () = assert!(size_of::<PeekBinding>() == 6);
@@ -521,6 +592,8 @@ const _: () = assert!(size_of::<PeekPayload>() == 4240);
 const _: () = assert!(core::mem::offset_of!(PeekPayload, data) == PeekPayload::HEAD_OFFSET + HEAD_ROOM);
 const _: () = assert!(size_of::<PeekPending>() == 48);
 const _: () = assert!(size_of::<PeekGuesses>() == 16);
+const _: () = assert!(size_of::<PeekChosen>() == 16);
+const _: () = assert!(MAX_PEEK_CHOSEN.is_power_of_two());
 
 #[cfg(feature = "user")]
 mod user {

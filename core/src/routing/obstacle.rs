@@ -80,8 +80,6 @@ obstacles! {
     OutOfRotation, "out_of_rotation", "the application is out of rotation", "";
     ManyTurns, "many_turns", "the weights need more than 128 turns, or more than 8 clusters have a share",
         "use small whole weights, for at most 8 clusters";
-    BothFamilies, "both_families", "the route's clusters have both IPv4 and IPv6 hosts",
-        "use hosts of one address family";
     NoUsableHost, "no_usable_host", "no host of the route's clusters is usable", "see `signalbox hosts`";
     HostsSpeakHttp2, "h2c", "a cluster has `h2c`", "";
     ManyHosts, "many_hosts", "a cluster has more hosts, or turns among them, than the program compares", "";

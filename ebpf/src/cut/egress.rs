@@ -9,9 +9,9 @@ use signalbox_common::{
     cut::{
         CutFlow, PendingFlow,
         flow::{
-            CLIENT_FIN_SEEN, FlowRef, HANDED_OFF, HANDOFF_KNOWN, LAST_REQUEST, MAX_COOKIE_TS_LAG_MS, MAY_FRAGMENT,
-            OFFERED_SCALE, ORPHANED, RESYNC, SOCKETS_CLOSED, SYN_ACK_SEEN, SYN_ON_LIVE_FLOW, TS_DELTA_KNOWN,
-            ineligible, state,
+            CLIENT_FIN_SEEN, FlowRef, HANDED_OFF, HANDOFF_KNOWN, IS_PEEKED, LAST_REQUEST, MAX_COOKIE_TS_LAG_MS,
+            MAY_FRAGMENT, OFFERED_SCALE, ORPHANED, RESYNC, SOCKETS_CLOSED, SYN_ACK_SEEN, SYN_ON_LIVE_FLOW,
+            TS_DELTA_KNOWN, ineligible, state,
         },
         handshake,
         pending::HOLD,
@@ -321,6 +321,10 @@ fn try_rewrite_leg_b_syn<F: Family>(
     let seen = unsafe { (&raw const flow.state).read_volatile() };
     let first = seen == state::REQUESTED;
     if !first && seen != state::CONNECTING || flow.tuple(1) != *arriving {
+        return None;
+    }
+    if flow.marks & IS_PEEKED != 0 {
+        // Userspace repeats the SYN of a program, which has the right options.
         return None;
     }
     let refused = |flow: &mut PendingFlow, reason: u8| {

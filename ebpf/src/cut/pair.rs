@@ -47,6 +47,11 @@ pub fn complete<F: Family>(view: &mut PacketView, tuple: &Tuple) -> Verdict {
     if !atomic::exchange(&mut pending.state, state::CONNECTING, state::PAIRING) {
         return Verdict::new(Reason::CutStray, DROP);
     }
+    // SAFETY: aligned, whole. Userspace may just have asked another host for the flow's client.
+    if unsafe { (&raw const pending.isn_b).read_volatile() } != tcp.ack {
+        atomic::exchange(&mut pending.state, state::PAIRING, state::CONNECTING);
+        return miss;
+    }
     let Some(offer) = handshake::read_options(view, F::TCP, &tcp) else {
         return ineligible_for(pending.as_carried(), ineligible::MALFORMED);
     };

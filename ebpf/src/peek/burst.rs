@@ -10,14 +10,17 @@ use signalbox_common::{
         CutFlow,
         flow::{FIRST_DATA_HELD, HEADER_UNACKED, TS_DELTA_KNOWN},
     },
-    net::header::{ACK, PSH},
+    net::{
+        header::{ACK, PSH},
+        seq::is_ahead,
+    },
     peek::abi::PeekPayload,
 };
 
 use super::{
     DROP, exit,
     frame::{self, AFTER_HEAD, Burst, Frame},
-    hop::{HOP_LIFETIME_TICKS, is_ahead},
+    hop::HOP_LIFETIME_TICKS,
     keep::keep,
     maps::{CUT_CT, CUT_FLOWS, PEEK_CURSOR, PEEK_READING, about},
     proxy::write_header,

@@ -15,9 +15,7 @@ use signalbox_common::{
 };
 
 use super::maps::{PEEK_CLIENTS, PEEK_CLUSTERS, PEEK_HOSTS, PEEK_MAGLEV, PEEK_ROUTES, PEEK_TICKETS};
-use super::{
-    hop::is_ahead, kernel_loop::KernelLoop, limits, read::forget, release::UNFIT_TICKS, settings::config, wildcard,
-};
+use super::{kernel_loop::KernelLoop, limits, read::forget, settings::config, wildcard};
 use crate::{cut::skb::tick, packet_view::hide_from_compiler};
 
 /// Next turn of `turns`.
@@ -32,10 +30,10 @@ fn draw(ticket: u32, turns: u32) -> Option<u32> {
     Some((number % u64::from(turns)) as u32)
 }
 
-/// Whether a host takes connections now.
+/// Whether a host takes connections of this program now.
 #[inline(always)]
-pub fn is_fit(host: &PeekHost, now: u32) -> bool {
-    host.unfit_until == 0 || !is_ahead(host.unfit_until, now, UNFIT_TICKS + 1)
+const fn takes(host: &PeekHost, now: u32) -> bool {
+    host.is_fit(now) && !host.is_away(now)
 }
 
 /// Number of changes of the tables.
@@ -99,7 +97,7 @@ fn try_choose(reading: &mut PeekReading, client: &[u32; 4]) -> Option<()> {
     reading.max_host_connections = cluster.max_host_connections;
     reading.queue = cluster.queue;
     reading.gets_header = cluster.proxy;
-    reading.pending.host = match cluster.balance {
+    let host = match cluster.balance {
         balance::TURNS => host_of(cluster, turn)?,
         balance::LEAST_CONNECTIONS => least_loaded(cluster, turn, reading)?,
         balance::RANDOM_TWO => random_two(cluster)?,
@@ -114,7 +112,75 @@ fn try_choose(reading: &mut PeekReading, client: &[u32; 4]) -> Option<()> {
         }
         _ => return None,
     };
+    // A client of a Maglev table has another host of its own, too.
+    let is_sticky = cluster.balance == balance::MAGLEV;
+    reading.pending.host = present_host(
+        cluster,
+        host,
+        reading,
+        if is_sticky { hash::words(1, client) } else { 0 },
+    )?;
     Some(())
+}
+
+/// Host of a connection for which one was drawn: another one where that refuses connections, or does not answer. The
+/// drawn one where all of the next hosts do. `place`: where the search begins; 0: anywhere.
+#[inline(always)]
+fn present_host(cluster: &PeekCluster, drawn: u32, reading: &mut PeekReading, place: u64) -> Option<u32> {
+    let now = tick();
+    // SAFETY: an element of the array; numbers are read one by one.
+    if !unsafe { &*PEEK_HOSTS.get_ptr(drawn)? }.is_away(now) {
+        return Some(drawn);
+    }
+    // SAFETY: reads a number.
+    let place = if place == 0 {
+        unsafe { bpf_get_prandom_u32() }
+    } else {
+        place as u32
+    };
+    reading.least = PeekLeast::new(place.checked_rem(cluster.turns)?, now);
+    Some(match next_present(cluster, reading) {
+        PeekLeast::NONE => drawn,
+        host => host,
+    })
+}
+
+/// The first host that takes connections, from the turn in `reading.least` on; [`PeekLeast::NONE`] where there is none.
+#[inline(never)]
+fn next_present(cluster: &PeekCluster, reading: &mut PeekReading) -> u32 {
+    let mut hosts = TurnRounds { cluster, reading };
+    KernelLoop::repeat(MAX_TURNS as u32, &mut hosts);
+    hosts.reading.least.host
+}
+
+struct TurnRounds<'a> {
+    cluster: &'a PeekCluster,
+    reading: &'a mut PeekReading,
+}
+
+impl Round for TurnRounds<'_> {
+    #[inline(always)]
+    fn round(&mut self) -> bool {
+        let least = &mut self.reading.least;
+        if least.compared >= self.cluster.turns {
+            return false;
+        }
+        if let Some(host) = present(self.cluster, least) {
+            least.host = host;
+            return false;
+        }
+        least.next(self.cluster.turns);
+        forget(self.reading);
+        true
+    }
+}
+
+/// The host of the next turn, if it takes connections.
+#[inline(always)]
+fn present(cluster: &PeekCluster, least: &PeekLeast) -> Option<u32> {
+    let index = host_of(cluster, hide_from_compiler(least.turn))?;
+    // SAFETY: an element of the array; numbers are read one by one.
+    takes(unsafe { &*PEEK_HOSTS.get_ptr(index)? }, least.began).then_some(index)
 }
 
 /// Whether a list leaves a client's connections to this program.
@@ -159,7 +225,7 @@ fn random_two(cluster: &PeekCluster) -> Option<u32> {
     // SAFETY: elements of the array; numbers are read one by one.
     let (a, b) = unsafe { (&*a, &*b) };
     let is_better = (load(b)? + 1) * u64::from(a.weight) < (load(a)? + 1) * u64::from(b.weight);
-    Some(if is_fit(b, now) && (is_better || !is_fit(a, now)) {
+    Some(if takes(b, now) && (is_better || !takes(a, now)) {
         second
     } else {
         first
@@ -222,7 +288,7 @@ fn compare(cluster: &PeekCluster, least: &mut PeekLeast) -> Option<()> {
     let index = u32::from(cluster.turn[turn]);
     // SAFETY: an element of the array; numbers are read one by one.
     let host = unsafe { &*PEEK_HOSTS.get_ptr(index)? };
-    if is_fit(host, least.began) {
+    if takes(host, least.began) {
         least.compare(index, load(host)? + 1, host.weight);
     }
     Some(())

@@ -7,12 +7,12 @@ use signalbox_common::{
         CutFlow, PendingFlow,
         flow::{FIRST_DATA_HELD, IS_PEEKED, OFFERED_SACK, OFFERED_SCALE, OFFERED_TIMESTAMPS, state},
     },
-    net::{header::SYN, tuple::is_v4},
+    net::{Tuple, header::SYN, tuple::is_v4},
     peek::{
         KernelPeek,
         abi::{
-            NO_FLOW, PeekBinding, PeekConfig, PeekCursor, PeekHost, PeekName, PeekPayload, PeekPending, PeekReading,
-            PeekSourceKey, protocol,
+            MAX_PEEK_CHOSEN, NO_FLOW, PeekBinding, PeekChosen, PeekConfig, PeekCursor, PeekHost, PeekName, PeekPayload,
+            PeekPending, PeekReading, PeekSourceKey, protocol,
         },
         cookie::{self, CookieCheck},
     },
@@ -20,7 +20,7 @@ use signalbox_common::{
 
 use super::{
     DROP,
-    choose::{choose, is_fit},
+    choose::choose,
     claim::{NOT_CLAIMED, claim_flow, claim_free_port},
     exit,
     frame::{self, Frame},
@@ -28,7 +28,8 @@ use super::{
     keep::keep,
     limits::{admit, give_back},
     maps::{
-        CUT_FLOWS, PEEK_CURSOR, PEEK_DONE, PEEK_HOSTS, PEEK_PENDING, PEEK_READING, PEEK_SOURCES, about, release_port,
+        CUT_FLOWS, PEEK_CHOSEN, PEEK_CURSOR, PEEK_DONE, PEEK_HOSTS, PEEK_PENDING, PEEK_READING, PEEK_SOURCES, about,
+        note_asked, release_port,
     },
     miss,
     parts::{goes_on, wait_for_rest},
@@ -187,7 +188,40 @@ pub fn read(config: &PeekConfig, payload: &PeekPayload, reading: &mut PeekReadin
 /// Begins a flow to a host of the name that was read; `PEEK_READING` has the connection. Returns a constant of [`step`].
 #[inline(never)]
 pub fn connect<F: Family>(ctx: &TcContext, segment: &Segment, check: &CookieCheck, binding: &PeekBinding) -> u32 {
-    try_connect::<F>(ctx, segment, check, *binding).unwrap_or(step::PASS_UP)
+    if let Some(step) = try_connect::<F>(ctx, segment, check, *binding) {
+        return step;
+    }
+    keep_choice(segment);
+    step::PASS_UP
+}
+
+/// Leaves the chosen host to the worker that gets the connection: its cluster's turn has been taken.
+#[inline(never)]
+fn keep_choice(segment: &Segment) -> u32 {
+    try_keep_choice(&segment.tuple).is_some().into()
+}
+
+#[inline(always)]
+fn try_keep_choice(client: &Tuple) -> Option<()> {
+    let reading = PEEK_READING.get_ptr(0)?;
+    // SAFETY: this CPU's element.
+    let reading = unsafe { &*reading };
+    if reading.has_chosen == 0 {
+        return None;
+    }
+    // SAFETY: an element of the array; numbers are read one by one.
+    let host = unsafe { &*PEEK_HOSTS.get_ptr(reading.pending.host)? };
+    let (place, check) = PeekChosen::place(client);
+    let chosen = PEEK_CHOSEN.get_ptr_mut(place & (MAX_PEEK_CHOSEN - 1))?;
+    // SAFETY: an element of the array. The check is written last: it makes the others count.
+    unsafe {
+        (&raw mut (*chosen).check).write_volatile(0);
+        (&raw mut (*chosen).host).write_volatile(host.number);
+        (&raw mut (*chosen).is_away).write_volatile(host.is_away(tick()).into());
+        (&raw mut (*chosen).tick).write_volatile(tick());
+        (&raw mut (*chosen).check).write_volatile(check);
+    }
+    Some(())
 }
 
 #[inline(always)]
@@ -201,14 +235,17 @@ fn try_connect<F: Family>(
     let (cursor, reading) = (PEEK_CURSOR.get_ptr_mut(0)?, PEEK_READING.get_ptr_mut(0)?);
     // SAFETY: this CPU's elements.
     let (cursor, reading) = unsafe { (&mut *cursor, &mut *reading) };
+    reading.has_chosen = 0;
     if choose(reading, &segment.tuple.source, binding.clients.into()) != 0 {
         return None;
     }
+    reading.has_chosen = 1;
     let host = PEEK_HOSTS.get_ptr_mut(reading.pending.host)?;
     // SAFETY: an element of the array. Userspace and other CPUs write single numbers of it.
     let host = unsafe { &mut *host };
     let same_family = is_v4(&host.address) == (F::VERSION == 4);
-    if !same_family || !is_fit(host, tick()) {
+    let now = tick();
+    if !same_family || !host.is_fit(now) || host.is_away(now) {
         return None;
     }
     let (flow_index, flow, port) = begin::<F>(ctx, segment, check, config, cursor, host, binding, reading)?;
@@ -232,7 +269,7 @@ fn try_connect<F: Family>(
     let flags = if has_waited { BPF_EXIST } else { BPF_NOEXIST };
     let is_taken = PEEK_PENDING.insert(&segment.tuple, &*pending, flags).is_err();
     // Another CPU may have had a copy of the data, and its host's answer, since this CPU looked into that map.
-    let is_done = done(segment) == Some(segment.tcp.seq);
+    let is_done = done(segment).is_some_and(|first| first == segment.tcp.seq || first == passed_up(segment.tcp.seq));
     if is_taken || is_done {
         if !is_taken {
             let _ = PEEK_PENDING.remove(&segment.tuple);
@@ -251,6 +288,7 @@ fn try_connect<F: Family>(
     let _ = CUT_HANDSHAKES.remove(&segment.tuple);
     // SAFETY: aligned, whole: from here on `cut_in` takes the host's answer.
     unsafe { (&raw mut flow.state).write_volatile(state::CONNECTING) };
+    note_asked(flow_index, flow.started);
     Some(step::SEND)
 }
 

@@ -3,11 +3,11 @@
 
 use signalbox_common::{
     Reason,
-    net::atomic,
+    net::{atomic, seq::is_ahead},
     peek::abi::{MAX_WRONG_COOKIES_PER_SECOND, PeekGuesses},
 };
 
-use super::{PASS, exit, hop::is_ahead, maps::PEEK_GUESSES, segment::Segment};
+use super::{PASS, exit, maps::PEEK_GUESSES, segment::Segment};
 use crate::cut::skb::{Family, tick};
 
 /// Ticks of a second, as a power of two.

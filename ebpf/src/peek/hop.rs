@@ -7,7 +7,7 @@ use aya_ebpf::{
     programs::TcContext,
 };
 use signalbox_common::{
-    net::Tuple,
+    net::{Tuple, seq::is_ahead},
     peek::abi::{MAX_ANSWERING, PeekHost},
 };
 
@@ -16,13 +16,6 @@ use crate::cut::skb::{Family, TCP, context_field, tick};
 
 /// Lifetime of a next hop, in ticks: about a second. Neighbours and routes change.
 pub const HOP_LIFETIME_TICKS: u32 = 950;
-
-/// Whether a tick is in the future, by at most `most`. A tick that passed long ago seems to be in the future after
-/// ticks have wrapped.
-#[inline(always)]
-pub const fn is_ahead(until: u32, now: u32, most: u32) -> bool {
-    until.wrapping_sub(now).wrapping_sub(1) < most
-}
 
 /// Whether the next hop of a host is known.
 #[inline(always)]

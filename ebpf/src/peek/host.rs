@@ -29,21 +29,19 @@ use super::{
     first::send,
     frame::{self, Burst, Frame},
     maps::{
-        CUT_CT, CUT_FLOWS, PEEK_DONE, PEEK_PAYLOADS, PEEK_PENDING, PEEK_READING, about, notify, pending_flow,
-        release_port,
+        CUT_CT, CUT_FLOWS, PEEK_DONE, PEEK_PAYLOADS, PEEK_PENDING, PEEK_READING, about, note_asked, notify,
+        pending_flow, release_port,
     },
     miss,
     pass_up::swapped_macs,
-    release::{REFUSED_TICKS, UNFIT_TICKS, give_up, note_failure, set_aside},
+    release::{give_up, hold, let_go, note_failure, note_unfit, set_aside},
     segment::{Checksum, Segment, segment_room},
     settings::{config, is_alive, micros},
 };
 use crate::{
-    cut::skb::{Family, PacketView, context_field, monotonic_ms},
+    cut::skb::{Family, PacketView, context_field, monotonic_ms, tick},
     packet_view::hide_from_compiler,
 };
-
-const BPF_EXIST: u64 = 2;
 
 /// Sends the first data, if `cut_in` has just completed a flow of ours with this SYN-ACK.
 #[inline(always)]
@@ -260,7 +258,7 @@ fn try_on_unpaired<F: Family>(ctx: &TcContext, segment: &Segment) -> Option<i32>
         return None;
     }
     if is_of_options(flow.ineligible) {
-        set_aside(pending.host, UNFIT_TICKS);
+        note_unfit(pending.host);
         notify(pending.flow, 0);
     }
     let client = flow.tuple(0);
@@ -344,14 +342,17 @@ fn note_challenge(segment: &Segment) -> u32 {
     let reading = unsafe { &mut *reading };
     reading.pending = pending;
     reading.pending.challenged = pending.attempts;
-    if pending.challenged == pending.attempts
-        || PEEK_PENDING
-            .insert(&flow.tuple(0), &reading.pending, BPF_EXIST)
-            .is_err()
-    {
+    let Some(entry) = PEEK_PENDING.get_ptr_mut(&flow.tuple(0)) else {
         return challenge::AGAIN;
+    };
+    // In place: userspace may be writing the element of another host.
+    // SAFETY: an entry of the map; numbers are written whole.
+    unsafe { (*entry).challenged = pending.attempts };
+    if pending.challenged == pending.attempts {
+        challenge::AGAIN
+    } else {
+        challenge::FIRST
     }
-    challenge::FIRST
 }
 
 /// Whether a flow was not cut because of the host's options, and not because a table is full.
@@ -365,7 +366,7 @@ const fn is_of_options(why: u8) -> bool {
         || why == ineligible::MALFORMED
 }
 
-/// Handles a host's refusal: the client's repetition is passed up, or goes to another host.
+/// Handles a host's refusal: the client's data goes to another host. Its repetition is passed up if there is none.
 #[inline(never)]
 pub fn on_reset(segment: &Segment) -> i32 {
     try_on_reset(segment).unwrap_or_else(miss)
@@ -377,10 +378,20 @@ fn try_on_reset(segment: &Segment) -> Option<i32> {
     if segment.tcp.flags & ACK == 0 || segment.tcp.ack != flow.isn_b {
         return None;
     }
-    set_aside(pending.host, REFUSED_TICKS);
-    note_failure(flow, pending.flow, ineligible::REFUSED);
-    let client = flow.tuple(0);
-    give_up(&client, &pending);
+    let is_alone = config().is_none_or(|config| config.is_orphaned(tick()));
+    if is_alone {
+        if note_failure(flow, &pending, ineligible::REFUSED) {
+            set_aside(pending.host);
+            give_up(&flow.tuple(0), &pending);
+        }
+    } else if hold(flow, &pending) {
+        // Userspace asks another host, or gives the flow up.
+        set_aside(pending.host);
+        flow.ineligible = ineligible::REFUSED;
+        let_go(flow, state::CONNECTING);
+        notify(pending.flow, 0);
+        note_asked(pending.flow, flow.started);
+    }
     Some(exit(Reason::PeekRefused, DROP))
 }
 

@@ -1,6 +1,7 @@
 //! The maps of the kernel peek, and those of tier `cut` that it fills.
 
 use aya_ebpf::{
+    helpers::bpf_get_smp_processor_id,
     macros::map,
     maps::{Array, HashMap, LpmTrie, LruHashMap, PerCpuArray, RingBuf},
 };
@@ -11,11 +12,12 @@ use signalbox_common::{
     },
     net::{Tuple, atomic},
     peek::abi::{
-        MAX_PEEK_BINDINGS, MAX_PEEK_CLIENTS, MAX_PEEK_CLUSTERS, MAX_PEEK_COUNTS, MAX_PEEK_DONE, MAX_PEEK_GUESSES,
-        MAX_PEEK_HOSTS, MAX_PEEK_LIMITS, MAX_PEEK_MAGLEV, MAX_PEEK_PENDING, MAX_PEEK_ROUTES, MAX_PEEK_SOURCES,
-        MAX_PEEK_WILDCARDS, PASSED_UP_RING_BYTES, PEEK_PAYLOADS_PER_CPU, PeekAbout, PeekBinding, PeekClient,
-        PeekCluster, PeekConfig, PeekCursor, PeekGuesses, PeekHost, PeekLimits, PeekMaglev, PeekName, PeekPayload,
-        PeekPending, PeekReading, PeekRoute, PeekSourceKey, PeekSuffix, PeekWildcard,
+        MAX_PEEK_BINDINGS, MAX_PEEK_CHOSEN, MAX_PEEK_CLIENTS, MAX_PEEK_CLUSTERS, MAX_PEEK_COUNTS, MAX_PEEK_DONE,
+        MAX_PEEK_GUESSES, MAX_PEEK_HOSTS, MAX_PEEK_LIMITS, MAX_PEEK_MAGLEV, MAX_PEEK_PENDING, MAX_PEEK_ROUTES,
+        MAX_PEEK_SOURCES, MAX_PEEK_WILDCARDS, PASSED_UP_RING_BYTES, PEEK_ASKED_KEPT, PEEK_ASKED_PER_CPU,
+        PEEK_PAYLOADS_PER_CPU, PeekAbout, PeekBinding, PeekChosen, PeekClient, PeekCluster, PeekConfig, PeekCursor,
+        PeekGuesses, PeekHost, PeekLimits, PeekMaglev, PeekName, PeekPayload, PeekPending, PeekReading, PeekRoute,
+        PeekSourceKey, PeekSuffix, PeekWildcard,
     },
     sketch::first_cell::ALL_CELLS,
     steer::SteerKey,
@@ -183,6 +185,24 @@ pub static PEEK_PENDING: LruHashMap<Tuple, PeekPending> = LruHashMap::with_max_e
 #[map]
 pub static PEEK_DONE: LruHashMap<Tuple, u32> = LruHashMap::with_max_entries(MAX_PEEK_DONE, 0);
 
+/// Flows whose hosts were sent a SYN, or have refused: a ring of each CPU.
+///
+/// - Entry: index -> flow, and the tick at which it began in the upper half; a CPU's first: number of flows so far
+/// - Writer: peek_in
+/// - Reader: reconcile/kernel_peek/syn_timer.rs, which repeats SYNs, or asks another host
+/// - Size: 2048 for each CPU, mapped into userspace; not pinned
+#[map]
+pub static PEEK_ASKED: Array<u64> = Array::with_max_entries(PEEK_ASKED_PER_CPU, BPF_F_MMAPABLE);
+
+/// Hosts chosen for connections that are passed up: a worker connects to the same one, so that weights stay exact.
+///
+/// - Entry: hash of a client's tuple -> host, tick, check of the tuple
+/// - Writer: peek_in
+/// - Reader: datapath/route.rs through kernel/src/peek.rs
+/// - Size: 4096, the latest ones; mapped into userspace; not pinned
+#[map]
+pub static PEEK_CHOSEN: Array<PeekChosen> = Array::with_max_entries(MAX_PEEK_CHOSEN, BPF_F_MMAPABLE);
+
 /// Connections whose sockets userspace makes.
 ///
 /// - Entry: tuple, handshake, first data
@@ -278,6 +298,28 @@ pub static PEEK_READING: PerCpuArray<PeekReading> = PerCpuArray::with_max_entrie
 pub fn notify(index: u32, accepted_after: u32) {
     let event = FlowEnded { index, accepted_after };
     let _ = CUT_FLOW_ENDED.output::<FlowEnded>(event, BPF_RB_NO_WAKEUP);
+}
+
+/// Tells userspace of a flow whose host is sent a SYN, or refuses it: userspace asks again, or asks another host.
+#[inline(always)]
+pub fn note_asked(flow: u32, started: u32) {
+    let Some(cursor) = PEEK_CURSOR.get_ptr_mut(0) else {
+        return;
+    };
+    // SAFETY: this CPU's element; a number is read and written. Aligned elements of the ring are written whole.
+    unsafe {
+        let ring = bpf_get_smp_processor_id() * PEEK_ASKED_PER_CPU;
+        let before = (*cursor).asked;
+        (*cursor).asked = before.wrapping_add(1);
+        if let (Some(count), Some(asked)) = (
+            PEEK_ASKED.get_ptr_mut(ring),
+            PEEK_ASKED.get_ptr_mut(ring + 1 + before % PEEK_ASKED_KEPT),
+        ) {
+            asked.write_volatile(u64::from(flow) | u64::from(started) << 32);
+            // Userspace reads it first.
+            count.write_volatile(u64::from(before.wrapping_add(1)));
+        }
+    }
 }
 
 /// Flow that is being connected from a source port: its index, and its entry.

@@ -7,7 +7,7 @@ use signalbox_common::{
         flow::{IS_PEEKED, SOCKETS_CLOSED, state},
     },
     net::{Tuple, atomic},
-    peek::abi::{NO_FLOW, PeekConfig, PeekPending},
+    peek::abi::{AWAY_TICKS, NO_FLOW, PeekConfig, PeekHost, PeekPending, UNFIT_TICKS},
 };
 
 use super::{
@@ -15,11 +15,6 @@ use super::{
     settings::config,
 };
 use crate::cut::skb::tick;
-
-/// Ticks for which a host that has refused a connection gets no other: about a second.
-pub const REFUSED_TICKS: u32 = 950;
-/// Ticks for which a host whose options do not agree gets no other connection: ten seconds.
-pub const UNFIT_TICKS: u32 = 9540;
 
 /// Gives up a flow that waits for its host: no packet finds it any more by its port. Its entry is left to the flow GC,
 /// because another CPU may be completing it at this moment.
@@ -31,24 +26,65 @@ pub fn give_up(client: &Tuple, pending: &PeekPending) {
     let _ = PEEK_PENDING.remove(client);
 }
 
-/// Records in a flow that waits for its host why the host does not carry it; userspace counts that.
+/// Holds a flow that waits for the host of `pending`: neither its answer nor userspace, which may ask another host, changes
+/// it until [`let_go`]. False where it waits no longer, or for another host.
 #[inline(always)]
-pub fn note_failure(flow: &mut PendingFlow, index: u32, why: u8) {
-    flow.ineligible = why;
-    // Not where another CPU has just completed it.
-    if atomic::exchange(&mut flow.state, state::CONNECTING, state::INELIGIBLE) {
-        notify(index, 0);
+pub fn hold(flow: &mut PendingFlow, pending: &PeekPending) -> bool {
+    if !atomic::exchange(&mut flow.state, state::CONNECTING, state::PAIRING) {
+        return false;
     }
+    // SAFETY: aligned, whole: userspace may just have changed it. An element of the array; a number is read.
+    let is_of_host = unsafe {
+        let host = (&raw const flow.host).read_volatile();
+        PEEK_HOSTS
+            .get_ptr(pending.host)
+            .is_some_and(|known| (*known).number == host)
+    };
+    if !is_of_host {
+        let_go(flow, state::CONNECTING);
+    }
+    is_of_host
 }
 
-/// Sends a host no connections for a while.
+/// Leaves a flow that is held in a state.
 #[inline(always)]
-pub fn set_aside(host: u32, ticks: u32) {
+pub fn let_go(flow: &mut PendingFlow, state: u32) {
+    atomic::exchange(&mut flow.state, state::PAIRING, state);
+}
+
+/// Records in a flow that waits for the host of `pending` why that does not carry it; userspace counts that. False where it
+/// waits no longer, or for another host.
+#[inline(always)]
+pub fn note_failure(flow: &mut PendingFlow, pending: &PeekPending, why: u8) -> bool {
+    if !hold(flow, pending) {
+        return false;
+    }
+    flow.ineligible = why;
+    let_go(flow, state::INELIGIBLE);
+    notify(pending.flow, 0);
+    true
+}
+
+/// Has new connections go to other hosts for a while: this one refuses them, or does not answer.
+#[inline(always)]
+pub fn set_aside(host: u32) {
     if let Some(host) = PEEK_HOSTS.get_ptr_mut(host) {
         // SAFETY: an element of the array; each number is written whole, and a lost count does no harm.
         unsafe {
             (*host).refused = (*host).refused.wrapping_add(1);
-            (*host).unfit_until = tick().wrapping_add(ticks) | 1;
+            (*host).away_until = PeekHost::until(tick(), AWAY_TICKS);
+        }
+    }
+}
+
+/// Has new connections to a host passed up for a while: its options do not agree with those of clients.
+#[inline(always)]
+pub fn note_unfit(host: u32) {
+    if let Some(host) = PEEK_HOSTS.get_ptr_mut(host) {
+        // SAFETY: as above.
+        unsafe {
+            (*host).refused = (*host).refused.wrapping_add(1);
+            (*host).unfit_until = PeekHost::until(tick(), UNFIT_TICKS);
         }
     }
 }

@@ -30,7 +30,7 @@ use super::{
     maps::{CUT_FLOWS, PEEK_CURSOR, PEEK_DONE, PEEK_PAYLOADS, PEEK_PENDING, PEEK_READING, about},
     pass_up::passed_up,
     read::read_name,
-    release::{REFUSED_TICKS, give_up, give_up_waiting, note_failure, set_aside},
+    release::{give_up, give_up_waiting, note_failure, set_aside},
     segment::{Checksum, Segment},
     settings::config,
 };
@@ -46,7 +46,6 @@ const MAX_ATTEMPTS: u16 = 3;
 /// Ticks between SYNs to a host: some 190 ms, a little less than the shortest time after which Linux repeats
 /// (`TCP_RTO_MIN`, include/net/tcp.h). A client that repeats faster makes no host look silent.
 const REPETITION_TICKS: u32 = 181;
-const BPF_EXIST: u64 = 2;
 
 /// Fates of a segment. Numbers, because a function of a BPF program returns one register.
 mod fate {
@@ -122,13 +121,24 @@ fn try_judge(segment: &Segment) -> Option<u32> {
         // The first data, or the host's answer, is at another CPU.
         return None;
     }
+    let is_repeated = segment.payload != 0 && segment.tcp.seq == pending.seq;
+    if is_repeated && flow.ineligible == ineligible::REFUSED {
+        // Userspace has found no other host: the data is first data again.
+        if !note_failure(flow, pending, ineligible::REFUSED) {
+            return None;
+        }
+        give_up(&segment.tuple, pending);
+        return Some(fate::OF_ANOTHER);
+    }
     let waited = tick().wrapping_sub(flow.started);
     let is_due = waited >= u32::from(pending.attempts) * REPETITION_TICKS;
     if pending.attempts >= MAX_ATTEMPTS && is_due {
         // The next repetition is first data again: another host is chosen, or userspace decides.
         if pending.challenged != pending.attempts {
-            set_aside(pending.host, REFUSED_TICKS);
-            note_failure(flow, pending.flow, ineligible::SILENT);
+            if !note_failure(flow, pending, ineligible::SILENT) {
+                return None;
+            }
+            set_aside(pending.host);
         }
         give_up(&segment.tuple, pending);
         return Some(fate::GIVEN_UP);
@@ -171,12 +181,20 @@ fn ask_again<F: Family>(ctx: &TcContext, segment: &Segment, protocol: u8) -> Opt
     let pending = &mut reading.pending;
     let mut stamps = [pending.ts_val, pending.ts_ecr];
     client::timestamps::<F>(ctx, segment, &mut stamps);
-    pending.ts_val = stamps[0];
-    pending.ts_ecr = stamps[1];
-    pending.window = segment.tcp.window;
+    // None: the host has answered to another CPU at this moment.
+    let entry = PEEK_PENDING.get_ptr_mut(&segment.tuple)?;
+    // SAFETY: an entry of the map; numbers are written whole. In place: userspace may be writing that of another host.
+    let entry = unsafe { &mut *entry };
+    if entry.host != pending.host || entry.flow != pending.flow {
+        return None;
+    }
     pending.attempts += 1;
-    // An error: the host has answered to another CPU at this moment.
-    PEEK_PENDING.insert(&segment.tuple, &*pending, BPF_EXIST).ok()?;
+    entry.ts_val = stamps[0];
+    entry.ts_ecr = stamps[1];
+    entry.window = segment.tcp.window;
+    entry.attempts = pending.attempts;
+    entry.payload = pending.payload;
+    entry.generation = pending.generation;
     Some(send::<F>(ctx))
 }
 

@@ -1,6 +1,6 @@
 //! Addresses as the programs have them: four words, IPv4 mapped into IPv6.
 
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 
 use signalbox_common::net::Tuple;
 
@@ -21,6 +21,16 @@ pub fn to_words(addr: IpAddr) -> [u32; 4] {
 pub fn from_words(words: [u32; 4]) -> IpAddr {
     let bits = words.iter().fold(0u128, |bits, &word| bits << 32 | u128::from(word));
     IpAddr::V6(bits.into()).to_canonical()
+}
+
+/// Tuple of the packets that arrive from an address for another one.
+#[must_use]
+pub fn arriving(from: SocketAddr, to: SocketAddr) -> Tuple {
+    Tuple {
+        source: to_words(from.ip()),
+        destination: to_words(to.ip()),
+        ports: u32::from(from.port()) << 16 | u32::from(to.port()),
+    }
 }
 
 #[cfg(test)]

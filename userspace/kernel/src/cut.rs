@@ -11,7 +11,7 @@ pub mod hooks;
 pub mod late;
 pub mod moving;
 pub mod reset;
-mod segment;
+pub(crate) mod segment;
 pub mod shadow;
 pub mod table;
 
@@ -27,7 +27,7 @@ use aya::maps::lpm_trie::Key;
 use aya::maps::{Map, MapData, PerCpuArray, RingBuf};
 use aya::programs::{Program, SchedClassifier};
 use parking_lot::Mutex;
-use signalbox_common::cut::flow::{CutConfig, CutFlow, Handshake, SYN_ACK_SEEN, state};
+use signalbox_common::cut::flow::{CutConfig, CutFlow, FlowRef, Handshake, SYN_ACK_SEEN, state};
 use signalbox_common::cut::moving::MovingAddress;
 use signalbox_common::net::Tuple;
 use signalbox_common::steer::SteerKey;
@@ -196,6 +196,11 @@ impl Cut {
         }
         *bound = bindings.keys().copied().collect();
         Ok(())
+    }
+
+    /// Whether no flow's packets arrive with a tuple. False where the kernel does not say.
+    pub(crate) fn is_free(&self, tuple: &Tuple) -> bool {
+        matches!(self.tuples.get::<Tuple, FlowRef>(tuple), Ok(None))
     }
 
     /// Records the handshake of a client with a program, whose socket is about to be made.

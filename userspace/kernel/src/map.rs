@@ -75,6 +75,17 @@ impl MapFd {
         )
     }
 
+    /// Replaces an element; fails with `ENOENT` where there is none.
+    pub fn replace<K: Copy, V: Copy>(&self, key: &K, value: &V) -> io::Result<()> {
+        const BPF_EXIST: u64 = 2;
+        self.call_with(
+            BPF_MAP_UPDATE_ELEM,
+            ptr::from_ref(key).cast(),
+            ptr::from_ref(value).cast(),
+            BPF_EXIST,
+        )
+    }
+
     /// Removes an element; a missing key is no error.
     pub fn delete<K: Copy>(&self, key: &K) -> io::Result<()> {
         match self.call(BPF_MAP_DELETE_ELEM, ptr::from_ref(key).cast(), ptr::null()) {

@@ -4,6 +4,8 @@
 //! Minimum kernel: 5.17 (`bpf_loop`). From 6.9 on the kernel makes the sockets of connections that are passed up
 //! (`bpf_sk_assign_tcp_reqsk`, net/core/filter.c).
 
+mod asked;
+mod chosen;
 pub(crate) mod filters;
 mod hooks;
 mod kernel_function;
@@ -22,9 +24,9 @@ use aya::maps::{Map, MapData, PerCpuArray, PerCpuValues, RingBuf};
 use aya::programs::{SchedClassifier, SocketFilter};
 use parking_lot::Mutex;
 use signalbox_common::peek::abi::{
-    KFUNC_ASSIGN_REQUEST, MAX_PEEK_COUNTS, MAX_PEEK_HOSTS, PEEK_PAYLOADS_PER_CPU, PeekAbout, PeekBinding, PeekClient,
-    PeekCluster, PeekConfig, PeekCursor, PeekHost, PeekLimits, PeekMaglev, PeekName, PeekRoute, PeekSourceKey,
-    PeekWildcard,
+    KFUNC_ASSIGN_REQUEST, MAX_PEEK_CHOSEN, MAX_PEEK_COUNTS, MAX_PEEK_HOSTS, PEEK_ASKED_PER_CPU, PEEK_PAYLOADS_PER_CPU,
+    PeekAbout, PeekBinding, PeekClient, PeekCluster, PeekConfig, PeekCursor, PeekHost, PeekLimits, PeekMaglev,
+    PeekName, PeekRoute, PeekSourceKey, PeekWildcard,
 };
 use signalbox_common::sketch::{CELLS, first_cell::ALL_CELLS};
 use signalbox_common::steer::SteerKey;
@@ -35,6 +37,8 @@ use crate::error::KernelError;
 use crate::interfaces::Interface;
 use crate::map::{self, MapFd, MmapArray, RawMap};
 use crate::object::{KERNEL_PEEK, ObjectLoader, map_fd, program, refused_for_tests};
+pub use asked::{AskedFlows, Redispatch, WaitingFlow};
+pub use chosen::{ChosenHost, ChosenHosts};
 use hooks::PeekHooks;
 pub use orphan::{detach_orphans, has_orphans};
 pub use passed_up::{PassedUpConnection, PassedUpRing};
@@ -61,6 +65,10 @@ pub struct Peek {
     sketches: &'static [AtomicU64],
     hosts: MmapArray<PeekHost>,
     about: MmapArray<PeekAbout>,
+    /// Connections that wait for their hosts, and the flows that were asked for lately.
+    pending: MapFd,
+    asked: &'static [AtomicU64],
+    chosen: Arc<ChosenHosts>,
     /// First flow that `about` has an element of.
     first_flow: u32,
     counters: PerCpuArray<MapData, u64>,
@@ -111,6 +119,7 @@ impl Peek {
             .0
             .map_max_entries("PEEK_PAYLOADS", PEEK_PAYLOADS_PER_CPU * cpus)
             .map_max_entries("PEEK_ABOUT", flows)
+            .map_max_entries("PEEK_ASKED", PEEK_ASKED_PER_CPU * cpus)
             .default_map_pin_directory(cut.pins.dir())
             .map_pin_path("CUT_HANDSHAKES", cut.pins.path("CUT_HANDSHAKES"))
             .override_global(parts::SYMBOL, &parts::ALL, false);
@@ -134,6 +143,9 @@ impl Peek {
             sketches: mapped::<u64>(&ebpf, "PEEK_SKETCHES", ALL_CELLS)?.leak(),
             hosts,
             about,
+            pending: map_fd(&ebpf, "PEEK_PENDING")?,
+            asked: mapped::<u64>(&ebpf, "PEEK_ASKED", PEEK_ASKED_PER_CPU * cpus)?.leak(),
+            chosen: Arc::new(ChosenHosts::new(mapped(&ebpf, "PEEK_CHOSEN", MAX_PEEK_CHOSEN)?)),
             first_flow: cut.table.own_len() - cut.table.programs_share(),
             counters: PerCpuArray::try_from(counters).map_err(|e| KernelError::Map {
                 name: "COUNTERS",
@@ -177,6 +189,12 @@ impl Peek {
     #[must_use]
     pub fn take_passed_up(&self) -> Option<PassedUpRing> {
         self.passed_up.lock().take()
+    }
+
+    /// Returns the hosts that the program chooses for connections that it passes up.
+    #[must_use]
+    pub fn chosen_hosts(&self) -> Arc<ChosenHosts> {
+        Arc::clone(&self.chosen)
     }
 
     /// Returns how often the program ended for each reason.
@@ -255,24 +273,22 @@ impl Peek {
     /// the time that the host took to accept it, if it has. `None` if the program's note is of another flow.
     #[must_use]
     pub fn about(&self, flow: u32, started: u32) -> Option<(PeekName, Option<Duration>)> {
-        let index = flow.checked_sub(self.first_flow)?;
-        if index >= self.about.count() {
-            return None;
-        }
         // SAFETY: aligned, within the mapping. The program writes the element once more when it takes the entry for another
         // flow, which begins at another tick.
-        let about = unsafe { self.about.at(index).read_volatile() };
+        let about = unsafe { self.about_of(flow)?.read_volatile() };
         (about.started == started).then(|| (about.name, accepted_after_of(about.accepted_after)))
+    }
+
+    fn about_of(&self, flow: u32) -> Option<*mut PeekAbout> {
+        let index = flow.checked_sub(self.first_flow)?;
+        (index < self.about.count()).then(|| self.about.at(index))
     }
 
     /// Takes over the counts that a flow of the program is in: bits of `signalbox_common::peek::abi::counted`, and its host's
     /// word in the counts. Nothing where the flow is another program's, or where its counts have been taken.
     #[must_use]
     pub fn take_counted(&self, flow: u32, started: u32) -> (u32, u32) {
-        let index = flow
-            .checked_sub(self.first_flow)
-            .filter(|index| *index < self.about.count());
-        let Some(about) = index.map(|index| self.about.at(index)) else {
+        let Some(about) = self.about_of(flow) else {
             return (0, 0);
         };
         // SAFETY: aligned, within the mapping; each number is read or written whole, and the program changes them while it

@@ -2,6 +2,7 @@
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
 
 use signalbox_common::hash;
 use signalbox_core::model::claimed::{ClusterAllow, is_served};
@@ -11,6 +12,7 @@ use signalbox_core::routing::balance::PickContext;
 use signalbox_core::routing::view::Destination;
 use signalbox_core::wire::address::ipv4_mapped;
 
+use crate::kernel::peek::ChosenHost;
 use crate::state::route_stats::RouteClusterStats;
 use crate::state::{ClusterState, HostState, RouteState, Shared, Snapshot};
 
@@ -66,6 +68,8 @@ pub struct Chooser<'a> {
     preferred: Option<usize>,
     /// Host that the client's cookie names.
     stays_at: Option<(usize, u16)>,
+    /// Host that the kernel peek has chosen.
+    chosen: Option<(usize, u16)>,
     /// Lists of the clients that clusters serve, and the client.
     allow: Option<(&'a [ClusterAllow], IpAddr)>,
     source: u64,
@@ -122,6 +126,7 @@ impl<'a> Chooser<'a> {
             snapshot,
             preferred: preferred.or_else(|| stays_at.map(|at| at.cluster)),
             stays_at: stays_at.and_then(|at| Some((at.cluster, at.host?))),
+            chosen: None,
             to,
             protocol,
             ticket,
@@ -141,6 +146,39 @@ impl<'a> Chooser<'a> {
     pub const fn limited(mut self, limit: Option<u32>) -> Self {
         self.limit = limit;
         self
+    }
+
+    /// Connects to the host that the kernel peek has chosen, or to another one of its cluster: the cluster's turn is taken.
+    #[must_use]
+    pub fn keeping(mut self, chosen: Option<ChosenHost>) -> Self {
+        let place = chosen.and_then(|chosen| self.place_of(chosen.number).map(|place| (place, chosen)));
+        if let Some((place, chosen)) =
+            place.filter(|((cluster, _), _)| self.preferred.is_none_or(|one| one == *cluster))
+        {
+            self.preferred = Some(place.0);
+            if chosen.is_away {
+                // Only where no other host is left.
+                self.tried.push(place);
+                self.refused.push(place);
+            } else {
+                self.chosen = Some(place);
+            }
+        }
+        self
+    }
+
+    /// A host of the route, by its number.
+    fn place_of(&self, number: u32) -> Option<(usize, u16)> {
+        let Destination::Route(route) = self.to else {
+            return None;
+        };
+        let clusters = self.snapshot.model.routes.get(route)?.clusters.iter();
+        let mut clusters = clusters.filter(|(_, weight)| *weight > 0);
+        clusters.find_map(|(cluster, _)| {
+            let mut hosts = self.snapshot.hosts.get(*cluster)?.iter();
+            let host = hosts.position(|host| host.number.load(Relaxed) == number)?;
+            Some((*cluster, host as u16))
+        })
     }
 
     /// Leaves out clusters that do not serve the client.
@@ -172,7 +210,11 @@ impl<'a> Chooser<'a> {
         self.full.clear();
         loop {
             let first = self.stays_at.take();
-            let at = first.or_else(|| self.draw()).or_else(|| self.draw_refused())?;
+            let chosen = self.chosen.take().filter(|(cluster, _)| self.serves(*cluster));
+            let at = first
+                .or(chosen)
+                .or_else(|| self.draw())
+                .or_else(|| self.draw_refused())?;
             match self.lease(at, self.is_in_turn || first.is_some()) {
                 Ok(lease) => {
                     self.tried.push(at);

@@ -34,7 +34,7 @@ use source_address::SourceAddresses;
 
 use crate::datapath::tracking::Tracking;
 use crate::kernel::Cut;
-use crate::kernel::address::to_words;
+use crate::kernel::address::arriving;
 use crate::kernel::cut::free_entry::FreeEntrySearch;
 use crate::state::outcome::Ineligible;
 
@@ -181,11 +181,7 @@ impl Cutter {
     /// Records that the balancer has sent `bytes` bytes to a client and that all are acknowledged. The host's first
     /// byte follows them in sequence. Called once, before any host is connected for the client.
     pub fn record_greeting(&self, client: SocketAddr, vip: SocketAddr, bytes: u32) -> Result<(), Ineligible> {
-        let tuple = Tuple {
-            source: to_words(client.ip()),
-            destination: to_words(vip.ip()),
-            ports: u32::from(client.port()) << 16 | u32::from(vip.port()),
-        };
+        let tuple = arriving(client, vip);
         match self.kernel.add_greeting_bytes(&tuple, bytes) {
             Ok(true) => Ok(()),
             Ok(false) => Err(Ineligible::FoundByProgram(ineligible::NO_HANDSHAKE)),

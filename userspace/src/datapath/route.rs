@@ -25,6 +25,8 @@ use super::log_context::LogContext;
 use super::refuse::{RefuseReason, refuse};
 use super::relay::TierPolicy;
 use super::socket::Socket;
+use crate::kernel::address::arriving;
+use crate::kernel::peek::ChosenHost;
 use crate::state::outcome::Ineligible;
 use crate::state::route_stats::RouteRefusal;
 use crate::state::{ListenerState, Shared, Snapshot};
@@ -119,6 +121,7 @@ impl Arrival<'_> {
         };
         let allow = configured.map_or(&[][..], Route::cluster_allow);
         let mut chooser = Chooser::new(shared, &snapshot, to, protocol, true_client)
+            .keeping(self.chosen_in_kernel(protocol))
             .serving_only(allow, true_client)
             .limited(configured.and_then(Route::max_host_connections));
         let route = match to {
@@ -205,6 +208,15 @@ impl Arrival<'_> {
                 })
             }),
         })
+    }
+
+    /// The host that the kernel peek has chosen before it has passed the connection up.
+    fn chosen_in_kernel(&self, protocol: Protocol) -> Option<ChosenHost> {
+        let chosen = self.worker.shared.kernel.chosen_hosts.get()?;
+        let is_named = protocol != Protocol::Tcp;
+        is_named
+            .then(|| chosen.take(&arriving(self.peer, self.local)))
+            .flatten()
     }
 
     /// Checks the client's address for a route, and counts the connection for the limits of the route.

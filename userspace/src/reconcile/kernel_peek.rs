@@ -10,6 +10,7 @@ mod reason;
 mod slots;
 mod start;
 mod surroundings;
+mod syn_timer;
 mod sysctl;
 mod tables;
 mod written;
@@ -30,6 +31,7 @@ use signalbox_core::routing::obstacle::PeekObstacle;
 
 use crate::datapath::cut::program_ports;
 use crate::datapath::cut::registry::Registry;
+use crate::datapath::report::Reports;
 use crate::kernel::cut::table::tick;
 use crate::kernel::{Cut, Peek};
 use crate::reconcile::wakeups::Wakeups;
@@ -69,6 +71,8 @@ pub struct KernelPeek {
     cut: Arc<Cut>,
     registry: Arc<Registry>,
     shared: Arc<Shared>,
+    /// Reports about hosts that do not answer.
+    reports: Reports,
     state: Mutex<Written>,
     /// Whether the program is attached to all interfaces: the kernel would refuse host answers that it does not see.
     attached: AtomicBool,
@@ -92,12 +96,15 @@ pub struct KernelPeek {
 
 impl KernelPeek {
     #[must_use]
-    pub fn new(peek: Peek, cut: Arc<Cut>, registry: Arc<Registry>, shared: Arc<Shared>) -> Arc<Self> {
+    pub fn new(peek: Peek, cut: Arc<Cut>, registry: Arc<Registry>, shared: Arc<Shared>, reports: Reports) -> Arc<Self> {
+        // Set once, because a process has only one.
+        let _ = shared.kernel.chosen_hosts.set(peek.chosen_hosts());
         let this = Arc::new(Self {
             peek,
             cut,
             registry,
             shared,
+            reports,
             state: Mutex::new(Written::new()),
             attached: AtomicBool::new(false),
             is_shared: [AtomicBool::new(true), AtomicBool::new(true)],

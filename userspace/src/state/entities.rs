@@ -7,6 +7,7 @@ use std::sync::{Arc, OnceLock};
 
 use parking_lot::Mutex;
 use signalbox_api::hosts::LastCheck;
+use signalbox_core::limits::connect_retry::ConnectTimes;
 use signalbox_core::limits::limit::{self, SourceCells};
 use signalbox_core::limits::stats::{Counter, Gauge, Histogram, LabelledCounters};
 use signalbox_core::model::{Protocol, Tier};
@@ -47,6 +48,10 @@ pub struct HostState {
     pub last_check: Mutex<Option<LastCheck>>,
     /// Reason why the last TLS handshake of the datapath with the host failed.
     tls_fault: Mutex<Option<String>>,
+    /// Times in which the host has accepted connections that the kernel has routed.
+    pub connect_times: ConnectTimes,
+    /// Tick at which the host was last seen to have accepted one, 20 ms late at most; 0: never.
+    pub accepted_at: AtomicU32,
     /// TCP options of the host, from the last check.
     pub handshake: HostHandshake,
     /// Number of the host in the flow table; 0 until it has one.
@@ -104,6 +109,8 @@ impl HostState {
             health_since_ms: AtomicU64::new(unix_ms()),
             last_check: Mutex::new(None),
             tls_fault: Mutex::new(None),
+            connect_times: ConnectTimes::default(),
+            accepted_at: AtomicU32::new(0),
             handshake: HostHandshake::default(),
             number: AtomicU32::new(0),
             unfit_since_ms: AtomicU64::new(0),
@@ -178,6 +185,10 @@ pub struct ClusterState {
     /// Flows ended, by [`FlowEnd`].
     pub closed: [Counter; FlowEnd::ALL.len()],
     pub connect_failures: LabelledCounters,
+    /// SYNs that were sent to a host again, and connections that went to another host because the first did not answer.
+    pub connect_retries: Counter,
+    /// See `connect_retries`.
+    pub redispatches: Counter,
     pub checks_ok: Counter,
     pub checks_failed: Counter,
     pub bytes_in: Counter,

@@ -1,6 +1,7 @@
 //! TCP options of a host, as seen in its answers to health checks.
 
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
+use std::time::Duration;
 
 use signalbox_common::cut::flow::{OFFERED_SACK, OFFERED_TIMESTAMPS};
 
@@ -19,9 +20,13 @@ const IPV6_EXTRA_BYTES: u32 = 20;
 /// the segments of all clients.
 pub const MIN_COMMON_MSS: u32 = 1200;
 
-/// Options of a host's SYN-ACK.
+/// Options of a host's SYN-ACK, and the time that it took.
 #[derive(Debug, Default)]
-pub struct HostHandshake(AtomicU32);
+pub struct HostHandshake {
+    options: AtomicU32,
+    /// Microseconds; 0: not known.
+    round_trip: AtomicU32,
+}
 
 impl HostHandshake {
     /// Notes the host's options from a connection to it.
@@ -36,22 +41,32 @@ impl HostHandshake {
             mss += IPV6_EXTRA_BYTES;
         }
         let options = IS_KNOWN | u32::from(stamps | sack);
-        self.0.store(options | mss.min(0xffff) << 16, Relaxed);
+        self.options.store(options | mss.min(0xffff) << 16, Relaxed);
+        self.round_trip
+            .store(info.round_trip.as_micros().min(1 << 30) as u32, Relaxed);
     }
 
     /// Copies what another instance has noted since the last call.
     pub fn take_from(&self, other: &Self) {
-        let known = other.0.swap(0, Relaxed);
+        let known = other.options.swap(0, Relaxed);
         if known != 0 {
-            self.0.store(known, Relaxed);
+            self.options.store(known, Relaxed);
+            self.round_trip.store(other.round_trip.load(Relaxed), Relaxed);
         }
+    }
+
+    /// Time in which the host answers, as far as a check has shown it.
+    #[must_use]
+    pub fn round_trip(&self) -> Option<Duration> {
+        let micros = self.round_trip.load(Relaxed);
+        (micros != 0).then(|| Duration::from_micros(micros.into()))
     }
 
     /// Whether the host lacks an option that this machine offers (`OFFERED_*`), or accepts only small segments. A
     /// client that was offered more before its host was known cannot be carried to that host in the kernel.
     #[must_use]
     pub fn lacks(&self, offered: u8) -> bool {
-        let known = self.0.load(Relaxed);
+        let known = self.options.load(Relaxed);
         let wanted = u32::from(offered & (OFFERED_TIMESTAMPS | OFFERED_SACK));
         known != 0 && (known & wanted != wanted || known >> 16 < MIN_COMMON_MSS)
     }
@@ -60,15 +75,13 @@ impl HostHandshake {
     /// announced to clients.
     #[must_use]
     pub fn mss(&self) -> Option<u32> {
-        let mss = self.0.load(Relaxed) >> 16;
+        let mss = self.options.load(Relaxed) >> 16;
         (mss >= MIN_COMMON_MSS).then_some(mss)
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use super::*;
 
     fn info(has_timestamps: bool, has_sack: bool) -> TcpInfo {
@@ -107,6 +120,17 @@ mod tests {
         host.note(&info(false, false), false);
         host.take_from(&check);
         assert!(host.lacks(all), "what was noted before says nothing any more");
+        assert_eq!(host.round_trip(), None);
+        let round_trip = Duration::from_micros(250);
+        check.note(
+            &TcpInfo {
+                round_trip,
+                ..info(true, true)
+            },
+            false,
+        );
+        host.take_from(&check);
+        assert_eq!(host.round_trip(), Some(round_trip));
     }
 
     #[test]

@@ -1,11 +1,14 @@
 //! Parts of the state that all threads share, each for those who write and read it.
 
 use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, OnceLock};
 use std::time::Instant;
 
 use arc_swap::ArcSwap;
 use signalbox_core::limits::stats::Histogram;
 use signalbox_tls::store::SharedCertificates;
+
+use crate::kernel::peek::ChosenHosts;
 
 use super::Reloads;
 use super::apply_waiting::ApplyWaiting;
@@ -51,6 +54,8 @@ pub struct KernelView {
     pub tracks_connections: AtomicBool,
     /// Foreign programs that see packets before ours, in words.
     pub foreign_programs: ArcSwap<Vec<String>>,
+    /// Hosts that the kernel peek has chosen for connections that it has passed up; unset without it.
+    pub chosen_hosts: OnceLock<Arc<ChosenHosts>>,
 }
 
 impl Default for KernelView {
@@ -61,6 +66,7 @@ impl Default for KernelView {
             filter_verdicts: ArcSwap::default(),
             tracks_connections: AtomicBool::new(true),
             foreign_programs: ArcSwap::default(),
+            chosen_hosts: OnceLock::new(),
         }
     }
 }

@@ -15,7 +15,7 @@ use signalbox_common::net::Tuple;
 use signalbox_common::net::header::ACK;
 
 use super::Cut;
-use super::segment::Segment;
+use super::segment::{Segment, timestamps_option};
 use super::table::monotonic_ms;
 use crate::address::from_words;
 
@@ -81,7 +81,10 @@ impl Cut {
             ack: told.numbers.next_expected,
             flags: ACK,
             window: u16::try_from(told.bytes >> (flow.scale_b & 15)).unwrap_or(u16::MAX),
-            timestamp: told.clock.map(|clock| clock.wrapping_add(monotonic_ms())),
+            options: told
+                .clock
+                .map(|clock| timestamps_option(clock.wrapping_add(monotonic_ms())))
+                .unwrap_or_default(),
         };
         if let Err(error) = segment.send() {
             // The host asks on its own when its persist timer expires (RFC 9293, section 3.8.6.1).

@@ -36,7 +36,7 @@ pub(super) fn reset_both(flow: &CutFlow) -> std::io::Result<()> {
         ack: way.snd_max,
         flags: flags(way),
         window: 0,
-        timestamp: None,
+        options: Vec::new(),
     };
     let to_client = segment(at(flow.vip, vip), at(flow.client, client_port), &flow.dirs[0]);
     let to_host = segment(at(flow.local, local), at(flow.host_addr, backend), &flow.dirs[1]);
@@ -60,7 +60,7 @@ pub fn reset_one(from: SocketAddr, to: SocketAddr, seq: u32, ack: u32) -> std::i
         ack,
         flags: RST | ACK,
         window: 0,
-        timestamp: None,
+        options: Vec::new(),
     };
     segment.send()
 }

@@ -10,36 +10,35 @@ use crate::capabilities::raw_socket;
 const TCP: u8 = 6;
 const HOP_LIMIT: u8 = 64;
 
-/// Segment without payload, and without options but timestamps.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Segment {
-    pub(super) from: SocketAddr,
-    pub(super) to: SocketAddr,
-    pub(super) seq: u32,
-    pub(super) ack: u32,
-    pub(super) flags: u8,
+/// Segment without payload.
+#[derive(Clone, Debug)]
+pub(crate) struct Segment {
+    pub(crate) from: SocketAddr,
+    pub(crate) to: SocketAddr,
+    pub(crate) seq: u32,
+    pub(crate) ack: u32,
+    pub(crate) flags: u8,
     /// Window field: the window in bytes, less the sender's scale.
-    pub(super) window: u16,
-    /// TSval, where both ends write timestamps; nothing is echoed.
-    pub(super) timestamp: Option<u32>,
+    pub(crate) window: u16,
+    /// Options: a multiple of four bytes.
+    pub(crate) options: Vec<u8>,
 }
 
 impl Segment {
     /// Sends the segment. Takes CAP_NET_RAW.
-    pub(super) fn send(&self) -> std::io::Result<()> {
+    pub(crate) fn send(&self) -> std::io::Result<()> {
         let to = SocketAddr::new(self.to.ip(), 0);
         let socket = raw_socket(Domain::for_address(to))?;
         socket.send_to(&self.packet(), &to.into()).map(drop)
     }
 
     fn packet(&self) -> Vec<u8> {
-        let Self { from, to, .. } = *self;
+        let Self { from, to, options, .. } = self;
         let mut tcp = Vec::with_capacity(TCP_HEADER as usize);
         tcp.extend(from.port().to_be_bytes());
         tcp.extend(to.port().to_be_bytes());
         tcp.extend(self.seq.to_be_bytes());
         tcp.extend(self.ack.to_be_bytes());
-        let options = self.timestamp.map(timestamps_option).unwrap_or_default();
         let length = TCP_HEADER as usize + options.len();
         tcp.extend([(length as u8) << 2, self.flags]);
         tcp.extend(self.window.to_be_bytes());
@@ -80,9 +79,26 @@ impl Segment {
     }
 }
 
-/// Timestamps option with two NOPs in front (RFC 7323, section 3.2).
-fn timestamps_option(value: u32) -> Vec<u8> {
+/// Timestamps option with two NOPs in front (RFC 7323, section 3.2), which echoes nothing.
+pub(crate) fn timestamps_option(value: u32) -> Vec<u8> {
     [&[1, 1, 8, 10], &value.to_be_bytes()[..], &[0; 4]].concat()
+}
+
+/// Options of a SYN, as the kernel peek's program writes them: of equal length and order.
+pub(crate) fn syn_options(mss: u16, scale: Option<u8>, has_sack: bool, timestamp: Option<u32>) -> Vec<u8> {
+    let [high, low] = mss.to_be_bytes();
+    let mut options = vec![2, 4, high, low];
+    let sack = if has_sack { [4, 2] } else { [1, 1] };
+    match timestamp {
+        Some(value) => {
+            options.extend(sack);
+            options.extend(&timestamps_option(value)[2..]);
+        }
+        None if has_sack => options.extend([1, 1, 4, 2]),
+        None => {}
+    }
+    options.extend(scale.into_iter().flat_map(|scale| [1, 3, 3, scale]));
+    options
 }
 
 #[cfg(test)]
@@ -100,7 +116,7 @@ mod tests {
             ack: 5,
             flags: RST | ACK,
             window: 0x0607,
-            timestamp,
+            options: timestamp.map(timestamps_option).unwrap_or_default(),
         };
         let packet = segment.packet();
         let addresses = if segment.from.is_ipv4() { 12 } else { 8 };
@@ -109,6 +125,19 @@ mod tests {
         let sum: u32 = words.map(|p| u32::from(p[0]) << 8 | u32::from(p[1])).sum();
         let sum = sum + u32::from(TCP) + length as u32;
         (packet, sum.is_multiple_of(0xffff))
+    }
+
+    #[test]
+    fn a_syn_has_the_options_that_its_client_has_offered() {
+        assert_eq!(syn_options(1460, None, false, None), [2, 4, 5, 0xb4]);
+        let all = syn_options(1440, Some(7), true, Some(0x0a0b_0c0d));
+        let expected = [2, 4, 5, 0xa0, 4, 2, 8, 10, 10, 11, 12, 13, 0, 0, 0, 0, 1, 3, 3, 7];
+        assert_eq!(all, expected);
+        assert_eq!(
+            syn_options(536, Some(0), true, None),
+            [2, 4, 2, 24, 1, 1, 4, 2, 1, 3, 3, 0]
+        );
+        assert_eq!(syn_options(536, None, false, Some(1))[4..8], [1, 1, 8, 10]);
     }
 
     #[test]

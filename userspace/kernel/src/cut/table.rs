@@ -127,6 +127,24 @@ impl FlowTable {
         self.set_state(index, state::REQUESTED);
     }
 
+    /// Reads an entry whose flow is in its handshake phase.
+    #[must_use]
+    pub fn read_pending(&self, index: u32) -> PendingFlow {
+        // SAFETY: valid and aligned, every bit pattern is a value; the programs may write at the same time, each field whole.
+        unsafe { self.entries.at(index).cast::<PendingFlow>().read_volatile() }
+    }
+
+    /// Fills in a claimed entry whose flow waits for a host, which programs may answer for from then on.
+    pub(crate) fn ask(&self, index: u32, flow: &PendingFlow) {
+        let claimed = PendingFlow {
+            state: state::ALLOCATED,
+            ..*flow
+        };
+        // SAFETY: as in `request`; programs may read numbers of the flow that do not change.
+        unsafe { self.entries.at(index).cast::<PendingFlow>().write_volatile(claimed) };
+        self.set_state(index, state::CONNECTING);
+    }
+
     /// Fills in a claimed entry with a flow that exists already.
     pub(super) fn install(&self, index: u32, flow: &CutFlow) {
         self.write_claimed(index, flow);

@@ -137,6 +137,20 @@ impl Scrape {
             "Connects to hosts that failed",
             failures.collect::<Vec<_>>(),
         )?;
+        let each = |counter: fn(&crate::state::ClusterState) -> u64| {
+            let clusters = snapshot.clusters.iter();
+            clusters.map(move |c| (vec![("cluster", c.name.as_str())], counter(c)))
+        };
+        out.counter(
+            "connect_retries",
+            "SYNs to hosts that did not answer soon, sent again",
+            each(|c| c.connect_retries.get()),
+        )?;
+        out.counter(
+            "redispatches",
+            "Connections that went to another host, because the first refused or did not answer",
+            each(|c| c.redispatches.get()),
+        )?;
         let queues = || {
             snapshot
                 .clusters

@@ -182,10 +182,13 @@ impl FlowGc {
         }
     }
 
-    /// Whether the client of a program's flow has given it up. The state is read again: a flow that its host has just
-    /// accepted has given up its port, too.
+    /// Whether the client of a program's flow has given it up. State and port are read again: a flow that its host has just
+    /// accepted has given up its port, too, and one that goes to another host may have another port.
     fn is_given_up(&self, index: u32, flow: &CutFlow) -> bool {
-        !self.cut.pending.is_of(flow.ports_b as u16, index) && self.cut.table.state(index) == state::CONNECTING
+        let is_given_back = !self.cut.pending.is_of(flow.ports_b as u16, index);
+        is_given_back
+            && self.cut.table.state(index) == state::CONNECTING
+            && self.cut.table.read(index).ports_b == flow.ports_b
     }
 
     /// Whether the PROXY header of a flow was lost, and no program can send it again: another process's has made the flow.

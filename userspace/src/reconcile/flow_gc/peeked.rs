@@ -1,6 +1,5 @@
 //! Flows made by the kernel peek: they are counted when they are first seen.
 
-use std::io;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
@@ -13,8 +12,9 @@ use signalbox_common::peek::abi::counted;
 use signalbox_core::model::Tier;
 
 use super::FlowGc;
-use crate::datapath::report::Report;
+use crate::datapath::report::{FailedConnect, Report, note_failed_connect};
 use crate::kernel::address::from_words;
+use crate::kernel::cut::table::tick;
 use crate::reconcile::kernel_peek::KernelPeek;
 use crate::state::HostState;
 use crate::state::sync::Unprotected;
@@ -102,9 +102,11 @@ impl FlowGc {
     /// Notes the time that a host took to accept a flow, as a worker does for a connect.
     pub(super) fn note_connect_time(&self, index: u32, took: Duration) {
         let flow = self.cut.table.read(index);
-        let Some((_, cluster)) = self.registry.host_of(flow.host) else {
+        let Some((host, cluster)) = self.registry.host_of(flow.host) else {
             return;
         };
+        host.connect_times.note(took);
+        host.accepted_at.store(tick(), Relaxed);
         cluster.connect_seconds.observe(took);
         if let Some(route) = self.registry.adopt_route(&self.shared, flow.route) {
             route.stats.for_cluster(&cluster.name).quality.connected(took);
@@ -119,27 +121,16 @@ impl FlowGc {
         let Some((host, cluster)) = self.registry.host_of(flow.host) else {
             return;
         };
-        let label = match flow.ineligible {
-            ineligible::REFUSED => "refused",
-            ineligible::SILENT => "timeout",
+        let why = match flow.ineligible {
+            ineligible::REFUSED => FailedConnect::Refused,
+            ineligible::SILENT => FailedConnect::Silent,
             // The client has timestamps, and no option of the client makes a host leave them out.
             ineligible::TIMESTAMPS => return host.note_unfit(),
             // The cause is the client's options, or a lack of room in the programs.
             _ => return,
         };
-        host.refused.inc();
-        cluster.connect_failures.inc(label);
-        if let Some(route) = self.registry.adopt_route(&self.shared, flow.route) {
-            route.stats.for_cluster(&cluster.name).quality.connect_failed();
-        }
-        // A host that ignores three SYNs may be alive: userspace's connects wait for `timeouts.connect`. A check helps.
-        let report = if flow.ineligible == ineligible::SILENT {
-            Report::Silent(host)
-        } else {
-            host.failing.store(true, Relaxed);
-            Report::ConnectFailed(host, io::Error::from(io::ErrorKind::ConnectionRefused).to_string())
-        };
-        let _ = self.reports.send(report);
+        let route = self.registry.adopt_route(&self.shared, flow.route);
+        note_failed_connect(&self.reports, (&host, &cluster), route.as_deref(), why);
     }
 
     /// Frees the entry and port of a flow that was never established. Returns whether the entry is free. It may not be:

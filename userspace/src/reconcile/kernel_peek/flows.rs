@@ -1,11 +1,14 @@
 //! Flows that the program has begun: their hosts' counts, and facts for the access log.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use signalbox_common::cut::flow::CutFlow;
 use signalbox_core::wire::hostname::Hostname;
 
 use super::KernelPeek;
+use crate::kernel::peek::WaitingFlow;
+use crate::state::RouteState;
 
 impl KernelPeek {
     /// Takes over the counts that a flow of the program is in: bits of `signalbox_common::peek::abi::counted`, and its host's
@@ -13,6 +16,11 @@ impl KernelPeek {
     #[must_use]
     pub fn take_counted(&self, index: u32, flow: &CutFlow) -> (u32, u32) {
         self.peek.take_counted(index, flow.started)
+    }
+
+    /// Route of a flow that waits for its host.
+    pub(super) fn route_of(&self, waiting: &WaitingFlow) -> Option<Arc<RouteState>> {
+        self.registry.adopt_route(&self.shared, waiting.flow.route)
     }
 
     /// Whether this process's program has made a flow.

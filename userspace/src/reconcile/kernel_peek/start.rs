@@ -7,7 +7,7 @@ use std::time::Instant;
 
 use signalbox_core::routing::obstacle::PeekObstacle;
 
-use super::{FOLLOW_TIMEOUT, KernelPeek, PASS_INTERVAL, START_TIMEOUT, filter, paths};
+use super::{FOLLOW_TIMEOUT, KernelPeek, PASS_INTERVAL, START_TIMEOUT, filter, paths, syn_timer};
 use crate::kernel::error::KernelError;
 use crate::kernel::interfaces::Interface;
 use crate::reconcile::wakeups::CloseOnDrop;
@@ -79,6 +79,7 @@ impl KernelPeek {
         })?;
         // The thread sets the verdict.
         std::mem::forget(without_verdict);
+        syn_timer::start(self, self.reports.clone())?;
         let begun = Instant::now();
         while self.state.lock().made.is_none() && begun.elapsed() < START_TIMEOUT {
             std::thread::sleep(PASS_INTERVAL / 20);

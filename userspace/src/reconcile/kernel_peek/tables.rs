@@ -30,8 +30,8 @@ use crate::kernel::netlink::Netlink;
 use crate::state::{HostState, Snapshot};
 pub(super) use clients::ClientEntries;
 use clients::ClientLists;
+use turns::maglev_of;
 pub(super) use turns::{cluster_turns, is_of_other_family, obstacles_of_route, route_turns};
-use turns::{families, maglev_of, speaks_both_families};
 
 /// A host, by cluster and name, with its address for one protocol.
 pub(super) type PeekHostKey = (String, String, SocketAddr);
@@ -114,7 +114,6 @@ struct Builder<'a> {
     registry: &'a Registry,
     conditions: &'a Conditions,
     protocol: Protocol,
-    families: Vec<[bool; 2]>,
     /// Addresses of this machine.
     addresses: Vec<IpAddr>,
     /// Interfaces by their addresses, each looked up once.
@@ -140,7 +139,6 @@ impl PeekTables {
             registry,
             conditions,
             protocol: Protocol::Http,
-            families: families(snapshot),
             addresses: interfaces::addresses()
                 .into_iter()
                 .filter(|address| !address.is_loopback())
@@ -439,9 +437,6 @@ impl<'a> Builder<'a> {
         }
         if clusters.len() > MAX_ROUTE_CLUSTERS {
             return Err(PeekObstacle::ManyTurns);
-        }
-        if speaks_both_families(&self.families, &clusters) {
-            return Err(PeekObstacle::BothFamilies);
         }
         for (slot, &cluster) in entry.clusters.iter_mut().zip(&clusters) {
             *slot = self.element(cluster.into(), (route.own_balance(), route.max_host_connections()))? as u16;

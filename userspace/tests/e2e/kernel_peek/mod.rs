@@ -2,6 +2,7 @@
 //! The tests of tier `cut` run on this path too, with `SIGNALBOX_E2E_PEEK=kernel`.
 
 mod balance;
+mod chosen;
 mod clients;
 mod clsact;
 mod exact;
@@ -23,6 +24,7 @@ mod repeats;
 mod routing;
 mod soak;
 mod start;
+mod syn_timer;
 mod two_cpus;
 mod verdicts;
 mod waiting;

@@ -136,8 +136,8 @@ fn a_client_that_gives_up_may_come_again_from_its_port() {
         client
     };
     let come_again = |port: u16, link: Impaired| {
-        drop(link);
         let client = begin(port);
+        drop(link);
         // Of the connection that was given up, the host may have got a SYN.
         let host = loop {
             let host = hosts.accept(door.host, door.port);

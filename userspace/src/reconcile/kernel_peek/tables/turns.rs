@@ -4,7 +4,7 @@ use std::collections::{BTreeSet, HashMap};
 use std::net::IpAddr;
 
 use signalbox_common::peek::abi::{MAGLEV_SLOTS, MAX_CLUSTER_HOSTS, MAX_TURNS, PeekMaglev, balance, protocol};
-use signalbox_core::model::{Balance, Cluster, Protocol, Route};
+use signalbox_core::model::{Balance, Protocol, Route};
 use signalbox_core::routing::balance::HostTurns;
 use signalbox_core::routing::obstacle::PeekObstacle;
 
@@ -100,26 +100,6 @@ pub(super) fn maglev_of(table: &[u16], hosts: &[u16]) -> Box<PeekMaglev> {
     entry
 }
 
-/// Address families of the hosts of each cluster: whether there is one of IPv4, and of IPv6.
-pub(super) fn families(snapshot: &Snapshot) -> Vec<[bool; 2]> {
-    let has = |cluster: &Cluster, is_v4: bool| cluster.hosts.iter().any(|host| host.address.is_ipv4() == is_v4);
-    let clusters = snapshot.model.clusters.iter();
-    clusters
-        .map(|cluster| [has(cluster, true), has(cluster, false)])
-        .collect()
-}
-
-/// Whether clusters have hosts of both address families. The program connects none to clients of the other family:
-/// leaving those to userspace would distort the turns.
-pub(super) fn speaks_both_families(families: &[[bool; 2]], clusters: &[u16]) -> bool {
-    let of = || {
-        clusters
-            .iter()
-            .filter_map(|cluster| families.get(usize::from(*cluster)))
-    };
-    of().any(|[has_v4, _]| *has_v4) && of().any(|[_, has_v6]| *has_v6)
-}
-
 /// Whether no host of a route's clusters has the client's address family.
 pub(in super::super) fn is_of_other_family(snapshot: &Snapshot, route: usize, client: IpAddr) -> bool {
     let turns = snapshot
@@ -147,12 +127,7 @@ pub(in super::super) fn obstacles_of_route(
     }
     let mut clusters: BTreeSet<usize> = BTreeSet::new();
     match turns_among_clusters(snapshot, id) {
-        Ok(turns) => {
-            if speaks_both_families(&families(snapshot), turns) {
-                found.push(of_route(PeekObstacle::BothFamilies));
-            }
-            clusters.extend(turns.iter().map(|cluster| usize::from(*cluster)));
-        }
+        Ok(turns) => clusters.extend(turns.iter().map(|cluster| usize::from(*cluster))),
         // A route may have clusters only for its paths.
         Err(_) if !route.paths.is_empty() => {}
         Err(obstacle) => found.push(of_route(obstacle)),
