@@ -392,6 +392,7 @@ async fn start_kernel_peek(control: &Control) -> anyhow::Result<()> {
 fn follow_changes(control: &Control, etcd: Option<Arc<Etcd>>) {
     tokio::spawn(control.clone().run_jobs());
     tokio::spawn(control.clone().run_migrations());
+    tokio::spawn(control.clone().run_probes());
     tokio::spawn(foreign_programs::follow(control.clone()));
     if let Some(etcd) = etcd {
         let events = control.events.clone();

@@ -5,6 +5,7 @@
 //! restart. Times are milliseconds since 1970, and come as arguments.
 
 pub mod guard;
+pub mod probe;
 pub mod report;
 
 use std::collections::BTreeMap;
@@ -14,6 +15,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::discovered::merge::{ClusterWeights, Testers};
 use guard::{GuardKind, GuardLimits, MissedFaults, OldFigures, Period, QualityFigures};
+use probe::{ProbeFigures, ProbePlan, ProbeRound};
 
 /// Length of the shortest periods that guards judge, in milliseconds, and the factor from one length to the next. Faults
 /// late in a long step must not drown in earlier successes, so a step is judged as a whole and by shorter periods.
@@ -50,6 +52,12 @@ pub struct MigrationPlan {
     /// True to leave other balancers of the set unchanged.
     #[serde(default)]
     pub only_here: bool,
+    /// How each name is asked for at both clusters; `None`: it is not.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub probe: Option<ProbePlan>,
+    /// True to leave out names whose first probe fails; otherwise none moves.
+    #[serde(default)]
+    pub leaves_out: bool,
 }
 
 impl MigrationPlan {
@@ -83,7 +91,7 @@ impl MigrationPlan {
         if self.hold_ms > MAX_HOLD_MS {
             return Err("a step can be held for a week at most".into());
         }
-        Ok(())
+        self.probe.as_ref().map_or(Ok(()), ProbePlan::check)
     }
 }
 
@@ -191,6 +199,12 @@ pub struct Migration {
     pub reference: OldFigures,
     /// Steps that were begun.
     pub steps: Vec<StepRecord>,
+    /// Results of the last round of probes.
+    #[serde(default, skip_serializing_if = "ProbeFigures::is_empty")]
+    pub probes: ProbeFigures,
+    /// Names that were left out, because their probes failed, with the answers.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub left_out: BTreeMap<String, String>,
 }
 
 /// State of the clusters at a moment.
@@ -206,6 +220,10 @@ pub struct Observation {
     pub is_usable: bool,
     /// Whether all other balancers of the set have answered: no step ends before.
     pub is_complete: bool,
+    /// Results of the last round of probes, and the number of rounds that have begun.
+    pub probes: Option<ProbeRound>,
+    /// See `probes`.
+    pub rounds_begun: u64,
 }
 
 /// Observations of the step that is being held.
@@ -263,6 +281,8 @@ impl Migration {
             failed_guard: None,
             reference: OldFigures::default(),
             steps: Vec::new(),
+            probes: ProbeFigures::default(),
+            left_out: BTreeMap::new(),
         }
     }
 
@@ -290,7 +310,7 @@ impl Migration {
     #[must_use]
     pub fn testers(&self) -> BTreeMap<String, Testers> {
         let is_moving = matches!(self.state, MigrationState::Running | MigrationState::Paused);
-        if self.plan.testers.is_empty() || !is_moving {
+        if self.plan.testers.is_empty() || !is_moving || self.awaits_probes() {
             return BTreeMap::new();
         }
         let testers = Testers {
@@ -300,13 +320,77 @@ impl Migration {
         self.names.keys().map(|name| (name.clone(), testers.clone())).collect()
     }
 
+    /// Whether it has ended before any client has moved.
+    #[must_use]
+    pub const fn is_unmoved(&self) -> bool {
+        self.state.is_ended() && self.steps.is_empty()
+    }
+
+    /// Whether the first round of probes is still to come: no client moves before.
+    #[must_use]
+    pub fn awaits_probes(&self) -> bool {
+        let is_moving = matches!(self.state, MigrationState::Running | MigrationState::Paused);
+        is_moving && self.plan.probe.is_some() && self.probes.is_empty()
+    }
+
+    /// Takes the results of a round of probes, once. The first one may leave out names, or end the migration: then nothing
+    /// has moved. Returns whether the migration must be saved.
+    pub fn probed(&mut self, round: &ProbeRound, now: u64) -> bool {
+        let is_first = self.awaits_probes();
+        // A first step that is begun much later needs newer answers.
+        let is_late = is_first && self.state == MigrationState::Paused;
+        if self.state.is_ended() || self.state == MigrationState::Aborting || is_late {
+            return false;
+        }
+        if let Some(lack) = round.lack().filter(|_| is_first) {
+            self.reason = format!("asks again: {lack}");
+            return false;
+        }
+        self.probes.take(round, self.names.len());
+        let Some(fault) = round.fault().filter(|_| is_first && self.steps.is_empty()) else {
+            return is_first;
+        };
+        if !self.plan.leaves_out || !self.leave_out(&round.worse) {
+            self.failed_guard = Some(GuardKind::Probes);
+            self.end_unmoved(&fault, now);
+        }
+        true
+    }
+
+    /// Leaves out names, with the reasons. Returns whether others are left.
+    pub fn leave_out(&mut self, names: &BTreeMap<String, String>) -> bool {
+        self.names.retain(|name, _| !names.contains_key(name));
+        self.left_out.extend(names.clone());
+        !self.names.is_empty()
+    }
+
+    /// Takes what has changed while names were asked for: names that cannot be moved any more, with the reasons, and weights
+    /// that were set at another balancer.
+    pub fn take_changes(&mut self, names: &BTreeMap<String, String>, at_peer: Option<&str>, now: u64) {
+        if let Some(at) = at_peer {
+            return self.end_unmoved(&format!("the weights of {at} were changed in the meantime"), now);
+        }
+        let Some(first) = names.values().next().cloned() else {
+            return;
+        };
+        if !self.plan.leaves_out || !self.leave_out(names) {
+            self.end_unmoved(&first, now);
+        }
+    }
+
+    /// Ends a migration whose first step has not begun.
+    fn end_unmoved(&mut self, why: &str, now: u64) {
+        self.reason = format!("before the first step: {why}");
+        self.end(MigrationState::RolledBack, now);
+    }
+
     /// Takes an observation made while the step's weights are active. Returns whether the state or the step has
     /// changed: then the migration must be saved, and new weights are due.
     pub fn observe(&mut self, watch: &mut StepWatch, seen: &Observation) -> bool {
         if !matches!(self.state, MigrationState::Running | MigrationState::Paused) {
             return false;
         }
-        let Some(first) = &watch.first else {
+        let Some(first) = watch.first.clone() else {
             self.begin_step(watch, seen);
             return false;
         };
@@ -329,9 +413,11 @@ impl Migration {
             return true;
         }
         let is_over = seen.now >= began.saturating_add(self.plan.hold_ms);
+        let is_probed = self.plan.probe.is_none() || is_probed_in_step(&first, seen);
         let has_samples = samples >= self.plan.limits.min_samples;
         if self.state == MigrationState::Running {
             self.reason = match (is_over, has_samples, seen.is_complete) {
+                (true, true, true) if !is_probed => "waits for probes".to_owned(),
                 (true, false, _) => format!(
                     "waits for traffic: the new cluster has had {} of {} connections or requests",
                     samples, self.plan.limits.min_samples
@@ -340,7 +426,7 @@ impl Migration {
                 _ => String::new(),
             };
         }
-        if self.state != MigrationState::Running || !is_over || !has_samples || !seen.is_complete {
+        if self.state != MigrationState::Running || !is_over || !has_samples || !seen.is_complete || !is_probed {
             return false;
         }
         if let Some(record) = self.steps.last_mut() {
@@ -386,6 +472,11 @@ impl Migration {
         if !seen.is_usable {
             let why = format!("{} has no host that takes connections", self.plan.to);
             return Some((GuardKind::Hosts, why));
+        }
+        let known = watch.first.as_ref().map_or(0, round_number);
+        let newer = seen.probes.as_ref().filter(|round| round.number > known);
+        if let Some(fault) = newer.and_then(ProbeRound::fault) {
+            return Some((GuardKind::Probes, format!("probe of {fault}")));
         }
         // At 100 %, only what is left of earlier steps ends at the old cluster: its rates say nothing.
         let old = watch.first.as_ref().filter(|_| self.percent() == 100);
@@ -442,7 +533,13 @@ impl Migration {
     /// Aborts: the earlier weights are to be restored.
     pub fn abort(&mut self, why: &str, now: u64) -> Result<(), String> {
         self.require(&[MigrationState::Running, MigrationState::Paused], "aborted")?;
-        self.go_back(MigrationState::Aborting, why, now);
+        if self.awaits_probes() {
+            // Nothing has moved, here or at other balancers.
+            why.clone_into(&mut self.reason);
+            self.end(MigrationState::Aborted, now);
+        } else {
+            self.go_back(MigrationState::Aborting, why, now);
+        }
         Ok(())
     }
 
@@ -453,6 +550,17 @@ impl Migration {
         let (id, state) = (self.id, self.state.as_str());
         Err(format!("migration {id} is {state}: it cannot be {what}"))
     }
+}
+
+/// Number of the last round of probes that has ended.
+fn round_number(seen: &Observation) -> u64 {
+    seen.probes.as_ref().map_or(0, |round| round.number)
+}
+
+/// Whether a whole round of probes has begun and ended in the step.
+fn is_probed_in_step(first: &Observation, seen: &Observation) -> bool {
+    let last = seen.probes.as_ref();
+    last.is_some_and(|round| round.number > first.rounds_begun && round.unasked.is_empty())
 }
 
 #[cfg(test)]

@@ -4,6 +4,7 @@ use serde::de::IgnoredAny;
 use serde::{Deserialize, Deserializer, Serialize};
 use signalbox_core::availability::migration::Migration;
 use signalbox_core::availability::migration::guard::GuardLimits;
+use signalbox_core::availability::migration::probe::ProbePlan;
 
 /// Answers about one migration.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -69,11 +70,39 @@ pub struct MigrationBody {
     pub max_latency: f64,
     #[serde(default = "default_min_samples")]
     pub min_samples: u64,
+    /// False: names are not asked for through hosts of both clusters.
+    #[serde(default = "is_default")]
+    pub probe: bool,
+    /// Path of the probes.
+    #[serde(default = "default_probe_path")]
+    pub probe_path: String,
+    /// Time from one round of probes to the next, in seconds.
+    #[serde(default = "default_probe_every")]
+    pub probe_every: f64,
+    /// Time for an answer to a probe, in seconds.
+    #[serde(default = "default_probe_timeout")]
+    pub probe_timeout: f64,
     /// True to leave the other balancers of the set unchanged.
     #[serde(default)]
     pub only_here: bool,
     #[serde(default)]
     pub dry_run: bool,
+}
+
+const fn is_default() -> bool {
+    true
+}
+
+fn default_probe_path() -> String {
+    ProbePlan::default().path
+}
+
+fn default_probe_every() -> f64 {
+    ProbePlan::default().every_ms as f64 / 1000.0
+}
+
+fn default_probe_timeout() -> f64 {
+    ProbePlan::default().timeout_ms as f64 / 1000.0
 }
 
 fn default_steps() -> Vec<u32> {

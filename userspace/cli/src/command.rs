@@ -127,7 +127,7 @@ pub(super) enum Command {
     ///
     /// The running signalbox carries the migration out: it continues if this command is interrupted, and after a
     /// restart.
-    Migrate(migrate::MigrateArgs),
+    Migrate(Box<migrate::MigrateArgs>),
     /// Share virtual addresses with other nodes.
     #[command(subcommand)]
     Ha(ha::HaCommand),
@@ -208,7 +208,7 @@ impl Command {
             Self::Export(export) => export::run(&export),
             Self::Rotate(what) => rotate::run(what),
             Self::Weight(weight) => weight::run(&weight),
-            Self::Migrate(migrate) => migrate::run(migrate),
+            Self::Migrate(migrate) => migrate::run(*migrate),
             Self::Ha(what) => ha::run(what, log),
             Self::HaConfig(args) => ha_config::run(*args),
             Self::Doctor { show, verbose } => {

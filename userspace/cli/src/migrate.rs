@@ -73,6 +73,24 @@ pub(super) struct MigrateArgs {
     /// Connections or requests that the new cluster must have had before a rate is judged or a step ends
     #[arg(long, value_name = "NUMBER", default_value_t = 20)]
     min_samples: u64,
+    /// Do not ask for the names through hosts of both clusters
+    #[arg(long, requires = "from")]
+    no_probe: bool,
+    /// Path that is asked for
+    #[arg(
+        long,
+        requires = "from",
+        conflicts_with = "no_probe",
+        value_name = "PATH",
+        default_value = "/"
+    )]
+    probe_path: String,
+    /// Time from one round of probes to the next
+    #[arg(long, requires = "from", conflicts_with = "no_probe", value_name = "TIME", default_value = "30s", value_parser = duration)]
+    probe_every: Duration,
+    /// Time for an answer to a probe
+    #[arg(long, requires = "from", conflicts_with = "no_probe", value_name = "TIME", default_value = "3s", value_parser = duration)]
+    probe_timeout: Duration,
     /// Migrate on this balancer only, not on the others of the configuration's `balancers`
     #[arg(long, requires = "from")]
     only_here: bool,
@@ -212,6 +230,10 @@ fn body(args: &MigrateArgs) -> anyhow::Result<MigrationBody> {
         max_errors: args.max_errors,
         max_latency: args.max_latency,
         min_samples: args.min_samples,
+        probe: !args.no_probe,
+        probe_path: args.probe_path.clone(),
+        probe_every: args.probe_every.as_secs_f64(),
+        probe_timeout: args.probe_timeout.as_secs_f64(),
         only_here: args.only_here,
         dry_run: args.dry_run,
     })
@@ -280,6 +302,9 @@ fn state(migration: &Migration) -> String {
 
 /// Share of the new cluster.
 fn share(migration: &Migration) -> String {
+    if migration.is_unmoved() {
+        return "nothing moved".to_owned();
+    }
     match migration.percent() {
         0 => "testers only".to_owned(),
         percent => format!("{percent} %"),
@@ -326,6 +351,12 @@ fn plan_text(migration: &Migration) -> String {
     );
     for name in migration.names.keys() {
         text += &format!("\n  {name}");
+        if let Some(answer) = migration.probes.listed.get(name) {
+            text += &format!(" ({answer})");
+        }
+    }
+    for (name, why) in &migration.left_out {
+        text += &format!("\n  left out: {name} ({why})");
     }
     text
 }

@@ -10,6 +10,7 @@ use axum::response::{IntoResponse as _, Response};
 use ipnet::IpNet;
 use signalbox_api::migrations::{MigrationAnswer, MigrationBody, MigrationsAnswer, StepAnswer};
 use signalbox_core::availability::migration::guard::GuardLimits;
+use signalbox_core::availability::migration::probe::ProbePlan;
 use signalbox_core::availability::migration::{Migration, MigrationPlan, report};
 
 use super::api::POST;
@@ -26,7 +27,8 @@ use crate::sys::unix_ms;
 
 /// Example of a request.
 const EXAMPLE: &str = r#"{ "from": "v1", "to": "v2", "names": ["app.example.com"], "testers": ["10.9.0.0/16"],
-     "steps": [5, 25, 50, 100], "hold": 60, "max_errors": 1, "max_latency": 3, "min_samples": 20, "only_here": false, "dry_run": false }"#;
+     "steps": [5, 25, 50, 100], "hold": 60, "max_errors": 1, "max_latency": 3, "min_samples": 20,
+     "probe": true, "probe_path": "/", "probe_every": 30, "probe_timeout": 3, "only_here": false, "dry_run": false }"#;
 
 /// Example of an order to another balancer.
 const FOLLOW_EXAMPLE: &str = r#"{ "migration": 1764086400000, "from": "v1", "to": "v2",
@@ -98,6 +100,15 @@ fn tester_prefix(text: &String) -> Result<IpNet, String> {
     Ok(prefix.trunc())
 }
 
+/// How names are asked for. A plan checks its values: a number that is none becomes 0.
+fn probe_plan(body: &MigrationBody) -> ProbePlan {
+    ProbePlan {
+        path: body.probe_path.clone(),
+        every_ms: (body.probe_every * 1000.0) as u64,
+        timeout_ms: (body.probe_timeout * 1000.0) as u64,
+    }
+}
+
 fn plan(body: &MigrationBody) -> Result<MigrationPlan, String> {
     let is_in = |value: f64, most: f64| (0.0..=most).contains(&value);
     if !is_in(body.hold, MAX_HOLD_SECS) || !is_in(body.max_errors, 100.0) || !is_in(body.max_latency, 1000.0) {
@@ -118,6 +129,8 @@ fn plan(body: &MigrationBody) -> Result<MigrationPlan, String> {
         },
         testers,
         only_here: body.only_here,
+        probe: body.probe.then(|| probe_plan(body)),
+        leaves_out: body.all,
     })
 }
 

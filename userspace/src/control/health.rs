@@ -1,6 +1,7 @@
 //! Checks the health of hosts, each in a separate task. Reports to the store and decides nothing.
 
 mod host_check;
+mod name_probe;
 mod probe;
 mod udp;
 
@@ -13,6 +14,8 @@ use signalbox_core::model::{HealthCheck, Host};
 use signalbox_core::routing::health::Hysteresis;
 use tokio::sync::{Notify, mpsc};
 use tokio::task::JoinHandle;
+
+pub use name_probe::{NameProber, ProbeTls};
 
 use crate::control::event::StoreEvent;
 use crate::state::HostState;

@@ -12,7 +12,7 @@ use tokio::sync::oneshot;
 
 use super::Control;
 use super::event::StoreEvent;
-use super::migration_step::{PeerReports, forgotten_nodes, plus_peers};
+use super::migration_step::{PeerReports, StepOrder, forgotten_nodes, plus_peers};
 use super::migrations::WatchedMigration;
 use crate::state::Snapshot;
 use crate::state::route_stats::QualitySum;
@@ -160,7 +160,7 @@ impl Control {
             self.check_peers(&tried).await?;
         }
         if is_tried {
-            return Ok(tried);
+            return self.try_probes(tried).await;
         }
         let migration = self.migrations.begin(|id, running| {
             let busy = |name: &String| running.iter().find(|other| other.names.contains_key(name));
@@ -186,6 +186,18 @@ impl Control {
         Ok(migration)
     }
 
+    /// Asks for the names of a migration that is only tried.
+    async fn try_probes(&self, mut tried: Migration) -> Result<Migration, String> {
+        if let Some(round) = self.probe_once(&tried).await? {
+            tried.probed(&round, unix_ms());
+        }
+        if tried.state == MigrationState::Running && !tried.awaits_probes() {
+            Ok(tried)
+        } else {
+            Err(format!("{} (`--no-probe` leaves probes out)", tried.reason))
+        }
+    }
+
     /// Carries out an operator's order. `None`: there is no such migration.
     pub async fn order_migration(&self, id: u64, order: MigrationOrder, by: &str) -> Option<Result<Migration, String>> {
         let changed = self.migrations.change(id, |known| {
@@ -201,6 +213,9 @@ impl Control {
         }
         let saved = self.save_migration(id).await;
         let migration = self.migrations.get(id)?;
+        if migration.is_unmoved() {
+            self.migrations.count(&migration);
+        }
         tracing::info!(
             migration = id,
             state = migration.state.as_str(),
@@ -235,9 +250,11 @@ impl Control {
 
     /// Examines a migration, and takes the action that is due.
     async fn tend_migration(&self, known: WatchedMigration) {
-        let WatchedMigration { migration, watch, .. } = known;
-        let id = migration.id;
+        let id = known.migration.id;
         let snapshot = self.shared.snapshot.load_full();
+        let Some(WatchedMigration { migration, watch, .. }) = self.take_probes(known, &snapshot).await else {
+            return;
+        };
         let missing = differing_weights(&migration.weights(), &snapshot);
         let is_held = migration.state == MigrationState::Running && watch.is_in_force();
         if !missing.is_empty() {
@@ -267,6 +284,60 @@ impl Control {
         }
     }
 
+    /// Passes the results of a round of probes to a migration, and returns it as it is then. `None` while the first round is
+    /// still to come, and where it has ended the migration.
+    async fn take_probes(&self, known: WatchedMigration, snapshot: &Snapshot) -> Option<WatchedMigration> {
+        let id = known.migration.id;
+        if let Some(round) = known.probes.take() {
+            let changes = changed_meanwhile(snapshot, &known.migration);
+            let at_peers = self.changed_at_peers(&known.migration).await;
+            let take = |known: &mut WatchedMigration| {
+                let migration = &mut known.migration;
+                let (is_first, was_ended) = (migration.awaits_probes(), migration.state.is_ended());
+                let is_changed = migration.probed(&round, unix_ms());
+                if is_first && !migration.awaits_probes() && migration.state == MigrationState::Running {
+                    migration.reason.clear();
+                    migration.take_changes(&changes, at_peers.as_deref(), unix_ms());
+                }
+                (is_changed, was_ended, known.clone())
+            };
+            let (is_changed, was_ended, known) = self.migrations.change(id, take)?;
+            if was_ended {
+                return None;
+            }
+            if known.migration.is_unmoved() {
+                self.carry_out(&known.migration, snapshot).await;
+                return None;
+            }
+            if is_changed {
+                self.save_or_log(id).await;
+            }
+            return (!known.migration.awaits_probes()).then_some(known);
+        }
+        if !known.migration.awaits_probes() {
+            return Some(known);
+        }
+        self.migrations.change(id, |known| {
+            if known.migration.awaits_probes() && known.migration.state == MigrationState::Running {
+                let (done, all) = (known.probes.done(), known.migration.names.len());
+                known.migration.reason = format!("asks for names at both clusters: {done} of {all}");
+            }
+        });
+        None
+    }
+
+    /// Returns where weights of names differ from those at the order, at other balancers, before anything has moved.
+    async fn changed_at_peers(&self, migration: &Migration) -> Option<String> {
+        if migration.plan.only_here || !migration.awaits_probes() {
+            return None;
+        }
+        let order = StepOrder {
+            weights: migration.names.clone(),
+            ..Self::step_order(migration, false)
+        };
+        self.order_peers(&order).await.differing().into_iter().next()
+    }
+
     /// Passes the current observations to a migration. Returns it if its state or its step has changed.
     fn look(&self, before: &Migration, snapshot: &Snapshot, peers: &PeerReports) -> Option<Migration> {
         let now = unix_ms();
@@ -291,12 +362,15 @@ impl Control {
             }
             known.own.add(OWN_PROCESS, [&own[0], &own[1]]);
             let [old, new] = plus_peers(&known.own, &known.peers);
+            let (probes, rounds_begun) = known.probes.last();
             let seen = Observation {
                 now,
                 old,
                 new,
                 is_usable: is_usable_here && peers.unusable().is_none(),
                 is_complete: waits_for.is_empty(),
+                probes,
+                rounds_begun,
             };
             let is_changed = if known.migration.state.is_going_back() {
                 known.migration.went_back(now)
@@ -316,7 +390,9 @@ impl Control {
     async fn carry_out(&self, migration: &Migration, snapshot: &Snapshot) {
         let (id, state, percent) = (migration.id, migration.state.as_str(), migration.percent());
         let reason = &migration.reason;
-        if migration.state == MigrationState::RollingBack {
+        if migration.state == MigrationState::RolledBack && migration.steps.is_empty() {
+            tracing::error!(migration = id, reason, "The migration has ended; nothing has moved.");
+        } else if migration.state == MigrationState::RollingBack {
             tracing::error!(
                 migration = id,
                 reason,
@@ -382,6 +458,27 @@ impl Control {
             );
         }
     }
+}
+
+/// Returns the names that cannot be moved any more, with the reasons: time has passed since the order, while names were
+/// asked for. Names without a route do no harm.
+fn changed_meanwhile(snapshot: &Snapshot, migration: &Migration) -> BTreeMap<String, String> {
+    if !migration.awaits_probes() {
+        return BTreeMap::new();
+    }
+    let routes = snapshot.model.routes.iter();
+    let routes: HashMap<String, &Route> = routes.map(|route| (route.hostname.to_string(), route)).collect();
+    let problem = |(name, before): (&String, &Option<ClusterWeights>)| {
+        let route = routes.get(name)?;
+        if snapshot.weights.get(name) != before.as_ref() {
+            return Some((
+                name.clone(),
+                format!("the weights of {name} were changed in the meantime"),
+            ));
+        }
+        Some((name.clone(), unfit(snapshot, &migration.plan, name, Some(route))?))
+    };
+    migration.names.iter().filter_map(problem).collect()
 }
 
 /// Returns the names to move, or why some of them cannot be moved.

@@ -1,6 +1,7 @@
 //! Running and ended migrations of this balancer. The store writes them to disk.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
@@ -10,6 +11,7 @@ use signalbox_core::discovered::merge::TesterOverrides;
 use signalbox_core::limits::stats::{Counter, Histogram};
 
 use super::migration_step::PeerCounts;
+use super::probe_rounds::{NameProbes, ProbePace};
 
 use crate::sys::unix_ms;
 
@@ -28,6 +30,8 @@ pub struct WatchedMigration {
     pub own: PeerCounts,
     /// Counts of the other balancers of the set, by their URLs.
     pub peers: BTreeMap<String, PeerCounts>,
+    /// Rounds of probes.
+    pub probes: Arc<NameProbes>,
 }
 
 /// Migrations of this balancer, by number, and testers of other balancers' migrations that it follows.
@@ -38,6 +42,7 @@ pub struct Migrations {
     /// Number of this process, for balancers that add up its counts.
     process: u64,
     counters: MigrationCounters,
+    pace: ProbePace,
 }
 
 /// Counters of migrations since the start of the process.
@@ -79,6 +84,7 @@ impl Default for Migrations {
             followed: Mutex::default(),
             process: unix_ms(),
             counters: MigrationCounters::default(),
+            pace: ProbePace::default(),
         }
     }
 }
@@ -96,6 +102,22 @@ impl Migrations {
         &self.counters
     }
 
+    /// Whether the names of a migration are still moving.
+    #[must_use]
+    pub fn is_moving(&self, id: u64) -> bool {
+        let is_moving = |state| matches!(state, MigrationState::Running | MigrationState::Paused);
+        self.own
+            .lock()
+            .get(&id)
+            .is_some_and(|known| is_moving(known.migration.state))
+    }
+
+    /// Returns the pace of all probes.
+    #[must_use]
+    pub const fn pace(&self) -> &ProbePace {
+        &self.pace
+    }
+
     /// Counts a change of a migration.
     pub fn count(&self, migration: &Migration) {
         let outcome = MigrationCounters::OUTCOMES
@@ -106,7 +128,7 @@ impl Migrations {
         }
         let guard = migration
             .failed_guard
-            .filter(|_| migration.state == MigrationState::RollingBack);
+            .filter(|_| migration.state == MigrationState::RollingBack || migration.steps.is_empty());
         if let Some(at) = GuardKind::ALL.iter().position(|known| Some(*known) == guard) {
             self.counters.failed[at].inc();
         }
@@ -225,5 +247,6 @@ fn watched(migration: Migration) -> WatchedMigration {
         watch: StepWatch::default(),
         own: PeerCounts::default(),
         peers: BTreeMap::new(),
+        probes: Arc::default(),
     }
 }

@@ -177,7 +177,8 @@ impl Certificate {
     }
 }
 
-fn is_covered(name: &HostnamePattern, cover: &HostnamePattern) -> bool {
+/// Whether a name of a certificate covers another name.
+pub(crate) fn is_covered(name: &HostnamePattern, cover: &HostnamePattern) -> bool {
     match name {
         HostnamePattern::Exact(name) => cover.matches(name, WildcardDepth::One),
         HostnamePattern::Wildcard(_) => name == cover,

@@ -18,6 +18,7 @@ pub mod host_fault;
 pub mod keys;
 pub mod nodes;
 mod pem;
+pub mod probe;
 pub mod profile;
 pub mod provider;
 pub mod resolver;

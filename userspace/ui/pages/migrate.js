@@ -104,7 +104,7 @@ function Migration({ migration }) {
 
 /** A new migration: what would move can be asked for first. */
 function Begin() {
-  const [form, setForm] = useState({ names: "", from: "", to: "", testers: "", steps: "5,25,50,100", hold: 60 });
+  const [form, setForm] = useState({ names: "", from: "", to: "", testers: "", steps: "5,25,50,100", hold: 60, path: "/" });
   const [plan, setPlan] = useState(null);
   if (!useToken()) return html`<p class="empty">Enter the token (above) to begin, pause, resume or abort a migration.</p>`;
   const field = (label, key, more = {}) => html`<label>${label} <input value=${form[key]} ...${more}
@@ -116,6 +116,8 @@ function Begin() {
     testers: list(form.testers),
     steps: list(form.steps).map(Number),
     hold: Number(form.hold),
+    probe: Boolean(form.path.trim()),
+    probe_path: form.path.trim() || "/",
   };
   const isWhole = body.from && body.to && body.names.length && body.steps.length;
   return html`<section class="card"><h2>Begin</h2>
@@ -126,6 +128,7 @@ function Begin() {
       ${field("Testers", "testers", { placeholder: "10.9.0.0/16" })}
       ${field("Steps in percent", "steps")}
       ${field("Seconds at each", "hold", { type: "number", min: "0" })}
+      ${field("Path of probes", "path", { placeholder: "no probes" })}
     </div>
     ${isWhole ? html`<p class="row">
       <${Action} label="Try" method="POST" path="/api/v1/migrations" body=${{ ...body, dry_run: true }} done=${(answer) => setPlan(answer.migration)} />

@@ -84,7 +84,7 @@ impl QualityFigures {
             GuardKind::Connects => Rate::new(self.connect_failures, self.connects + self.connect_failures),
             GuardKind::Connections => Rate::new(self.flows_broken, self.flows_ended),
             GuardKind::ServerErrors => Rate::new(self.server_errors, self.answers),
-            GuardKind::Hosts | GuardKind::Latency => Rate::new(0, 0),
+            GuardKind::Hosts | GuardKind::Latency | GuardKind::Probes => Rate::new(0, 0),
         }
     }
 
@@ -114,16 +114,19 @@ pub enum GuardKind {
     ServerErrors,
     /// Times of connects and to the begin of answers.
     Latency,
+    /// Answers of hosts to requests for each name.
+    Probes,
 }
 
 impl GuardKind {
     /// All guards.
-    pub const ALL: [Self; 5] = [
+    pub const ALL: [Self; 6] = [
         Self::Hosts,
         Self::Connects,
         Self::Connections,
         Self::ServerErrors,
         Self::Latency,
+        Self::Probes,
     ];
 
     /// Returns the guard's name in the API and in metrics.
@@ -135,6 +138,7 @@ impl GuardKind {
             Self::Connections => "connections",
             Self::ServerErrors => "server_errors",
             Self::Latency => "latency",
+            Self::Probes => "probes",
         }
     }
 }

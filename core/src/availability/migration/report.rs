@@ -48,6 +48,7 @@ pub fn markdown(migration: &Migration, now: u64) -> String {
         String::new()
     };
     let _ = writeln!(text, "- Names ({}): {}{more}", names.len(), listed.join(", "));
+    write_probes(&mut text, migration);
     text.push_str(
         "\n| Step | Held | Cluster | Connects | failed | Flows ended | broken | Requests | 5xx | Connect (median, p95) | First byte (median, p95) |\n\
          |---:|---:|---|---:|---:|---:|---:|---:|---:|---:|---:|\n",
@@ -78,6 +79,33 @@ pub fn markdown(migration: &Migration, now: u64) -> String {
         );
     }
     text
+}
+
+/// Writes what probes of names have shown.
+fn write_probes(text: &mut String, migration: &Migration) {
+    let probes = &migration.probes;
+    if !migration.left_out.is_empty() {
+        let left_out: Vec<_> = (migration.left_out.iter().take(MAX_LISTED_NAMES))
+            .map(|(name, why)| format!("{name} ({why})"))
+            .collect();
+        let _ = writeln!(
+            text,
+            "- Left out ({}): {}",
+            migration.left_out.len(),
+            left_out.join(", ")
+        );
+    }
+    if probes.is_empty() {
+        return;
+    }
+    let _ = writeln!(
+        text,
+        "- Probes: {} rounds; in the last one {} names, {} with a worse answer, {} with another one, {} of which nothing can be said",
+        probes.rounds, probes.names, probes.worse, probes.different, probes.unknown
+    );
+    for (name, why) in &probes.listed {
+        let _ = writeln!(text, "  - {name}: {why}");
+    }
 }
 
 fn row(figures: &QualityFigures) -> String {

@@ -13,6 +13,8 @@ fn plan() -> MigrationPlan {
         limits: GuardLimits::default(),
         testers: Vec::new(),
         only_here: false,
+        probe: None,
+        leaves_out: false,
     }
 }
 
@@ -40,6 +42,8 @@ impl Scene {
                 new: QualityFigures::default(),
                 is_usable: true,
                 is_complete: true,
+                probes: None,
+                rounds_begun: 0,
             },
         }
     }
@@ -266,4 +270,104 @@ fn plans_that_make_no_sense_are_refused() {
         let refused = with(change).unwrap_err();
         assert!(refused.contains(why), "{refused}");
     }
+}
+
+fn round(number: u64, worse: &[&str]) -> ProbeRound {
+    ProbeRound {
+        number,
+        worse: worse
+            .iter()
+            .map(|name| ((*name).to_owned(), "w1: HTTP 503".to_owned()))
+            .collect(),
+        ..ProbeRound::default()
+    }
+}
+
+fn probed_scene(leaves_out: bool) -> Scene {
+    let mut scene = Scene::new();
+    scene.migration.plan.probe = Some(ProbePlan::default());
+    scene.migration.plan.leaves_out = leaves_out;
+    assert!(scene.migration.awaits_probes());
+    scene
+}
+
+#[test]
+fn a_name_that_fails_its_first_probe_does_not_move() {
+    let mut scene = probed_scene(false);
+    assert!(scene.migration.probed(&round(5, &["b.test"]), 9));
+    assert_eq!(scene.migration.state, MigrationState::RolledBack);
+    assert_eq!(
+        scene.migration.reason,
+        "before the first step: b.test through w1: HTTP 503"
+    );
+    assert_eq!(scene.migration.failed_guard, Some(GuardKind::Probes));
+    assert!(scene.migration.steps.is_empty() && scene.migration.ended == Some(9));
+
+    let mut scene = probed_scene(true);
+    assert!(scene.migration.probed(&round(5, &["b.test"]), 9));
+    assert!(!scene.migration.awaits_probes());
+    assert_eq!(scene.migration.state, MigrationState::Running);
+    assert_eq!(scene.migration.weights().keys().collect::<Vec<_>>(), ["a.test"]);
+    let report = report::markdown(&scene.migration, 20);
+    assert!(report.contains("- Left out (1): b.test (w1: HTTP 503)"), "{report}");
+
+    let mut scene = probed_scene(true);
+    assert!(scene.migration.probed(&round(5, &["a.test", "b.test"]), 9));
+    assert_eq!(scene.migration.state, MigrationState::RolledBack, "no name is left");
+}
+
+#[test]
+fn testers_wait_for_the_first_round_of_probes_too() {
+    let mut scene = probed_scene(false);
+    scene.migration.plan.testers = vec!["10.9.0.0/16".parse().unwrap()];
+    assert!(scene.migration.testers().is_empty());
+    scene.migration.pause("").unwrap();
+    assert!(!scene.migration.probed(&round(1, &[]), 9), "the pause may last long");
+    assert!(scene.migration.testers().is_empty() && scene.migration.awaits_probes());
+    scene.migration.resume(&mut scene.watch).unwrap();
+    let mut lacking = round(2, &[]);
+    lacking.unasked.insert("a.test".into(), "no descriptors".into());
+    assert!(!scene.migration.probed(&lacking, 9) && scene.migration.awaits_probes());
+    assert_eq!(
+        scene.migration.reason,
+        "asks again: 1 names could not be asked for: a.test: no descriptors"
+    );
+    assert!(scene.migration.probed(&round(1, &[]), 9));
+    assert_eq!(scene.migration.testers().len(), 2);
+}
+
+#[test]
+fn a_step_ends_after_a_round_of_probes_and_fails_by_one() {
+    let mut scene = probed_scene(false);
+    scene.migration.probed(&round(1, &[]), 9);
+    (scene.seen.probes, scene.seen.rounds_begun) = (Some(round(1, &[])), 1);
+    assert_eq!(scene.seconds(30, 10), None);
+    assert_eq!(
+        (scene.migration.percent(), scene.migration.reason.as_str()),
+        (5, "waits for probes")
+    );
+    // A round that has begun in the step is over, and another one has begun.
+    (scene.seen.probes, scene.seen.rounds_begun) = (Some(round(2, &[])), 3);
+    assert_eq!(scene.seconds(1, 10), Some(1));
+    assert_eq!(scene.migration.percent(), 25);
+    assert!(!scene.second(10, 0), "the step begins");
+    // A round that had begun before the step is not the one that the step needs, but its faults count.
+    scene.seen.probes = Some(round(3, &[]));
+    assert_eq!(scene.seconds(30, 10), None);
+    scene.seen.probes = Some(round(4, &["a.test"]));
+    assert!(scene.second(10, 0));
+    assert_eq!(scene.migration.reason, "at 25 %: probe of a.test through w1: HTTP 503");
+    assert_eq!(scene.migration.failed_guard, Some(GuardKind::Probes));
+}
+
+#[test]
+fn an_abort_before_the_first_step_restores_nothing() {
+    let mut scene = probed_scene(false);
+    scene.migration.abort("aborted by root", 9).unwrap();
+    assert_eq!(
+        (scene.migration.state, scene.migration.ended),
+        (MigrationState::Aborted, Some(9))
+    );
+    assert!(scene.migration.is_unmoved());
+    assert!(!scene.migration.probed(&round(1, &["a.test"]), 9));
 }

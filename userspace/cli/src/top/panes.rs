@@ -359,7 +359,10 @@ mod tests {
             migrations(&answer.migrations)
         };
         let ended = [one(1, "completed"), one(2, "rolled_back")];
-        assert_eq!(lines(&ended), ["! migration 2: 1 name from v1 to v2: rolled back, 5 %"]);
+        assert_eq!(
+            lines(&ended),
+            ["! migration 2: 1 name from v1 to v2: rolled back, nothing moved"]
+        );
         let all = [
             one(1, "completed"),
             one(2, "rolled_back"),

@@ -26,7 +26,7 @@ use crate::sys;
 const MAX_HEAD: usize = 16 * 1024;
 
 /// A PROXY v2 header without addresses (command LOCAL, section 2.2 of the specification): the connection is our own.
-const LOCAL_HEADER: [u8; 16] = *b"\r\n\r\n\0\r\nQUIT\n\x20\x00\x00\x00";
+pub(super) const LOCAL_HEADER: [u8; 16] = *b"\r\n\r\n\0\r\nQUIT\n\x20\x00\x00\x00";
 
 /// Answer of a host: an HTTP status, or `None` if it only accepts connections.
 pub(super) type ProbeAnswer = Option<u16>;
@@ -251,7 +251,8 @@ impl PageRequest {
     }
 }
 
-async fn get(mut stream: impl AsyncRead + AsyncWrite + Unpin, request: &str) -> Result<ProbeAnswer, String> {
+/// Sends a request, and reads the status of its answer.
+pub(super) async fn get(mut stream: impl AsyncRead + AsyncWrite + Unpin, request: &str) -> Result<ProbeAnswer, String> {
     stream
         .write_all(request.as_bytes())
         .await
@@ -286,7 +287,8 @@ fn final_status(head: &mut Vec<u8>) -> Result<Option<u16>, String> {
     }
 }
 
-fn tls_problem(error: &std::io::Error) -> String {
+/// Words for a failed handshake.
+pub(super) fn tls_problem(error: &std::io::Error) -> String {
     let fault = HostTlsFault::of(error, AuthoritySetting::HealthCheck);
     format!("TLS: {}", fault.map_or_else(|| error.to_string(), |fault| fault.reason))
 }

@@ -23,6 +23,17 @@ impl Router {
         Self::haproxy(lab, name, "")
     }
 
+    /// HAProxy with further rules in front of its answer, and a certificate for these names alone.
+    pub(crate) fn with_rules(lab: &Lab, name: &str, rules: &str, certified: &[&str]) -> Self {
+        let pem = router::certificate(lab.dir(), &format!("{name}-own"), certified).unwrap();
+        let web = format!(
+            "{rules}\n  http-request return status 200 content-type text/plain lf-string \"host={name} \
+             name=%[req.hdr(host)] sni=%[ssl_fc_sni] client=%[src]\\n\"\n"
+        );
+        let text = router::haproxy(pem.display(), "", &web);
+        Self::launch(lab, name, "haproxy", &text)
+    }
+
     /// HAProxy that demands a PROXY header on :80 and :443, and trusts it. Its answers also have ` to=` with the
     /// header's destination address, and ` port=` with X-Forwarded-Port.
     pub(crate) fn accept_proxy(lab: &Lab, name: &str) -> Self {

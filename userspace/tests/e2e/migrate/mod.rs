@@ -6,6 +6,7 @@ mod by_file;
 mod kept;
 mod moves;
 mod operator;
+mod probed;
 mod rolled_back;
 mod set;
 mod testers;

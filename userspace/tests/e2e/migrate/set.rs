@@ -175,7 +175,10 @@ fn failures_at_another_balancer_roll_back_all_balancers() {
     let _west = Server::start(lab.host("east-2"), "[::]:80", |_| {});
     let other = Other::start(&lab);
     let sb = first(&lab);
-    cli(&sb, &migration(APP, "50,100", "1h", "--max-latency 0 --no-wait"));
+    cli(
+        &sb,
+        &migration(APP, "50,100", "1h", "--max-latency 0 --no-probe --no-wait"),
+    );
     wait_for(&sb, "the step is watched", |migration| {
         migration["steps"][0]["percent"] == 50
     });
