@@ -16,6 +16,7 @@ pub mod router;
 mod sandbox;
 pub mod server;
 mod sockets;
+mod stop;
 mod worker;
 
 use std::sync::OnceLock;
@@ -29,6 +30,7 @@ pub use process::Proc;
 pub use sandbox::{Kind, Sandbox};
 pub use server::Server;
 pub use signalbox_lab_attribute::lab_test;
+pub use stop::StopOnDrop;
 pub use worker::Worker;
 
 /// Polls until `condition` holds; false if it does not within `limit`, which is longer where

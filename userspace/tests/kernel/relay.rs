@@ -103,7 +103,7 @@ fn data_in_flight_to_a_leg_survives_a_fin_of_that_legs_peer() {
     with_kernel(|kernel| {
         let stop = AtomicBool::new(false);
         thread::scope(|scope| {
-            let _stop = StopOnDrop(&stop);
+            let _stop = signalbox_lab::StopOnDrop(&stop);
             // CPU load: the kernel's worker, which sends redirected bytes, must fall behind.
             for _ in 0..4 {
                 scope.spawn(|| {
@@ -520,15 +520,6 @@ fn eventually(what: &str, mut condition: impl FnMut() -> bool) {
     while !condition() {
         assert!(Instant::now() < end, "{what} did not come");
         thread::sleep(Duration::from_millis(1));
-    }
-}
-
-/// Ends the CPU load however the test ends; the scope would wait for it forever.
-struct StopOnDrop<'a>(&'a AtomicBool);
-
-impl Drop for StopOnDrop<'_> {
-    fn drop(&mut self) {
-        self.0.store(true, Ordering::Relaxed);
     }
 }
 

@@ -9,7 +9,7 @@ use socket2::{Domain, Socket, Type};
 use crate::lab;
 
 use lab::topology::OTHER_CLIENTS;
-use lab::{Router, SOON, Signalbox, available, cut, eventually, http, lab_test};
+use lab::{Router, SOON, Signalbox, StopOnDrop, available, cut, eventually, http, lab_test};
 
 use super::firewall_truth::load;
 use super::left_out::{explain, left_out};
@@ -94,6 +94,7 @@ fn the_kernel_routes_beside_kube_proxy_until_a_rule_drops() {
             }
         };
         scope.spawn(load);
+        let stop = StopOnDrop(&stopped);
         let begun = std::time::Instant::now();
         let rule = "-I INPUT -p tcp --dport 80 -j REJECT --reject-with tcp-reset";
         let words: Vec<&str> = ["iptables-nft"].into_iter().chain(rule.split(' ')).collect();
@@ -105,7 +106,7 @@ fn the_kernel_routes_beside_kube_proxy_until_a_rule_drops() {
         };
         let is_in_force = eventually(SOON, is_refused);
         println!("the rule was in force after {:?}", begun.elapsed());
-        stopped.store(true, Relaxed);
+        drop(stop);
         assert!(is_in_force, "{}", explain(&sb, &["a.test"]));
     });
     let why = explain(&sb, &["a.test", "--client", "10.1.0.9"]);

@@ -35,7 +35,7 @@ use std::time::Duration;
 pub(crate) use router::Router;
 pub(crate) use servers::Server;
 pub(crate) use signalbox::Signalbox;
-pub(crate) use signalbox_lab::{Ns, Proc, eventually, lab_test, namespace};
+pub(crate) use signalbox_lab::{Ns, Proc, StopOnDrop, eventually, lab_test, namespace};
 pub(crate) use topology::Lab;
 
 /// Long enough for anything that should happen soon, on a machine with two busy cores.

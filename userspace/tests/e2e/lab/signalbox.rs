@@ -21,6 +21,8 @@ use super::{SOON, config, eventually};
 const ADMIN: &str = "127.0.0.1:8089";
 /// A kernel on an emulated processor verifies the programs for a minute, and two such kernels share this machine.
 const START_TIMEOUT: Duration = Duration::from_secs(60);
+/// Time for an answer of the API: a list of hundreds of thousands of prefixes takes long on a busy machine.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(120);
 
 /// A running signalbox.
 pub(crate) struct Signalbox {
@@ -251,7 +253,7 @@ impl Signalbox {
     /// A request on the unix socket, which takes changes.
     pub(crate) fn unix(&self, method: &str, path: &str, body: &str) -> Response {
         let stream = UnixStream::connect(&self.socket).unwrap();
-        stream.set_read_timeout(Some(SOON)).unwrap();
+        stream.set_read_timeout(Some(ANSWER_TIMEOUT)).unwrap();
         send(stream, method, path, body).unwrap_or_else(|e| panic!("{method} {path}: {e}"))
     }
 

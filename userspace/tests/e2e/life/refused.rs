@@ -12,7 +12,7 @@ use crate::lab::callers::{call, is_greeted, is_served};
 use crate::lab::cut::{self, Hosts, doors, expect_tier};
 use crate::lab::services::greeter;
 use crate::lab::signalbox::{peeks_in_userspace, write_config};
-use crate::lab::{Lab, SOON, Signalbox, eventually, lab_test};
+use crate::lab::{Lab, SOON, Signalbox, StopOnDrop, eventually, lab_test};
 
 const WEB: &str = "10.1.0.1:8080";
 const DB: &str = "10.1.0.1:3306";
@@ -242,10 +242,10 @@ fn a_denied_client_is_never_served_from_the_start_on() {
                     }
                 });
             }
+            let _stop = StopOnDrop(&ended);
             let sb = Signalbox::start_file(&lab, "signalbox", &config, &[]);
             assert!(is_served(&lab, GOOD, WEB), "{}", sb.proc.log());
             thread::sleep(Duration::from_millis(300));
-            ended.store(true, Relaxed);
             sb
         });
         assert_eq!(served.load(Relaxed), 0, "start {start}: {}", sb.proc.log());

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use super::pair::Pair;
 use crate::lab::cut::settled;
 use crate::lab::namespace::connect_here;
-use crate::lab::{Ns, SOON, eventually, servers};
+use crate::lab::{Ns, SOON, StopOnDrop, eventually, servers};
 
 /// Connections younger than [`MAX_YOUNG_AGE`] that a balancer's death must hit, before a merge (`SIGNALBOX_E2E_YOUNG`
 /// sets another number) and in the rotation.
@@ -97,6 +97,7 @@ fn die_once(pair: &mut Pair, tally: &mut Tally) {
         for _ in 0..CLIENTS {
             scope.spawn(|| open(&client, &is_over, &all));
         }
+        let stop = StopOnDrop(&is_over);
         assert!(eventually(SOON, || all.lock().unwrap().len() > OPENED));
         died = Instant::now();
         // First the process, at once: a connection's age by then must not depend on how long links take to go down.
@@ -105,7 +106,7 @@ fn die_once(pair: &mut Pair, tally: &mut Tally) {
         // The other node enters the flows that have arrived: a client that speaks before that learns of an end, and its
         // host does not.
         known = settled(|| pair.shadows(1)[0] as usize);
-        is_over.store(true, SeqCst);
+        drop(stop);
         // Clients that are connecting get through at the other node.
         pair.take(1);
     });

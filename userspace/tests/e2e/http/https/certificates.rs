@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::scene::{body, certificate, connect, is_shown, trusting, try_connect};
 use crate::http::request::scene::WebHost;
-use crate::lab::{Lab, SOON, Signalbox, eventually, lab_test, signalbox};
+use crate::lab::{Lab, SOON, Signalbox, StopOnDrop, eventually, lab_test, signalbox};
 
 const ROUTE: &str = "{ host: a.test, clusters: { east-1: 1 } }";
 
@@ -58,12 +58,13 @@ fn a_certificate_directory_is_watched_and_no_handshake_fails() {
             }
             count
         });
+        let stop = StopOnDrop(&is_over);
         for pem in &pems[1..] {
             install(pem);
             std::thread::sleep(std::time::Duration::from_millis(50));
         }
         let is_last = eventually(SOON, || shown(&pems[49]));
-        is_over.store(true, Ordering::Relaxed);
+        drop(stop);
         assert!(handshakes.join().unwrap() > 10);
         assert!(is_last);
     });

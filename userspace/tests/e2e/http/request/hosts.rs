@@ -7,7 +7,7 @@ use serde_json::json;
 
 use super::scene::{Client, HTTP, body_of, config_of};
 use crate::lab::namespace::connect_here;
-use crate::lab::{Lab, Router, SOON, Signalbox, config, eventually, http, lab_test, servers};
+use crate::lab::{Lab, Router, SOON, Signalbox, StopOnDrop, config, eventually, http, lab_test, servers};
 
 const ROUTE: &str = "{ host: a.test, clusters: { east: 1 } }";
 
@@ -93,14 +93,6 @@ fn lab_server(lab: &Lab, count: std::sync::Arc<AtomicUsize>) -> crate::lab::Serv
         }
         let _ = stream.shutdown(Shutdown::Both);
     })
-}
-
-struct StopOnDrop<'a>(&'a AtomicBool);
-
-impl Drop for StopOnDrop<'_> {
-    fn drop(&mut self) {
-        self.0.store(true, Ordering::SeqCst);
-    }
 }
 
 #[lab_test]
