@@ -212,6 +212,11 @@ reasons! {
     /// A client repeated its first byte before the host had the PROXY header in front of it: left to the kernel peek. Or it
     /// sent an earlier byte, in the header's place: dropped.
     CutHeaderLost = 87, "cut_in", "header_lost";
+    /// A client whose SYN another node has answered sent a request that must not be sent twice (RFC 9110, section 9.2.2),
+    /// and that node may have sent it: passed, and answered with a reset.
+    PeekNotRepeatable = 88, "peek_in", "not_repeatable";
+    /// A client's first data has not come for long, but later data has: passed, and answered with a reset.
+    PeekFirstLost = 89, "peek_in", "first_lost";
 }
 
 /// Number of reasons: the size of `COUNTERS`.

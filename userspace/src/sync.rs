@@ -9,6 +9,7 @@
 //! The flow table is the queue: a slow or absent peer costs no memory. Everything runs in one thread.
 
 mod connection;
+mod cookies;
 pub mod hand_over;
 mod interfaces;
 mod receive;

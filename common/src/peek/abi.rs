@@ -46,6 +46,14 @@ pub const PEEK_ASKED_KEPT: u32 = PEEK_ASKED_PER_CPU - 1;
 /// Elements of `PEEK_CHOSEN`: the latest connections that were passed up although a host was chosen. A power of two.
 pub const MAX_PEEK_CHOSEN: u32 = 4096;
 
+/// Entries of `PEEK_EARLY`.
+pub const MAX_PEEK_EARLY: u32 = 4096;
+/// Ticks after which a client whose first data has not come is reset: 1.2 s. By then it has repeated that data, if another
+/// node has not acknowledged it.
+pub const EARLY_TICKS: u32 = 1144;
+/// Ticks after which such a client's data is another connection's: two minutes, the longest time between repetitions.
+pub const MAX_EARLY_TICKS: u32 = 114_440;
+
 /// Value of [`PeekPending::flow`] of a connection that has no flow yet: its first data is not whole.
 pub const NO_FLOW: u32 = u32::MAX;
 
@@ -141,6 +149,8 @@ pub struct PeekBinding {
     /// List of the clients whose connections are routed, a number in `PEEK_CLIENTS`; 0: all clients'. SYNs of others are
     /// left to the kernel.
     pub clients: u16,
+    /// 1: another node may have the address, and its packets count from the moment at which this machine has it.
+    pub is_awaited: u16,
 }
 
 /// Key of `PEEK_SOURCES`, whose value is the address that a host is connected to from.
@@ -574,7 +584,7 @@ pub struct PeekCursor {
     pub asked: u32,
 }
 
-const _: () = assert!(size_of::<PeekBinding>() == 6);
+const _: () = assert!(size_of::<PeekBinding>() == 8);
 const _: () = assert!(size_of::<PeekName>() == 64);
 const _: () = assert!(size_of::<PeekSuffixKey>() == 68);
 const _: () = assert!(size_of::<PeekRoute>() == 160);

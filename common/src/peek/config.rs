@@ -7,7 +7,7 @@ pub const MAX_ANSWERING: usize = 8;
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PeekConfig {
-    /// Key of the cookies.
+    /// Key of the numbers of connections to hosts.
     pub key: [u64; 2],
     /// Seed of the cells of sources.
     pub seed: u64,

@@ -5,19 +5,29 @@
 //! the agreed options in the uppermost bits. With timestamps there are eight bits of options, and the other half of the
 //! hash shifts the clock that the client echoes. A blind sender must guess 24 bits and 14 more. Without timestamps
 //! there are three bits of options, for the few forms of SYN that Windows sends, and 29 bits to guess.
+//!
+//! Nodes that share addresses have one key ([`super::cookie_key`]), and the number says which node made it. Of `n` nodes'
+//! cookies a blind sender must guess one: log2(n) bits less.
 
 use crate::cut::flow::{OFFERED_SACK, OFFERED_SCALE, OFFERED_TIMESTAMPS};
 use crate::cut::handshake::SynOptions;
 use crate::net::Tuple;
 
-/// Nanoseconds of `CLOCK_MONOTONIC` in an epoch, as a power of two: 69 s. A cookie is good in its epoch and the next.
+/// Nanoseconds of the key's clock in an epoch, as a power of two: 69 s. A cookie is good in its epoch and the next.
 pub const EPOCH_SHIFT_NS: u32 = 36;
 
 /// Age of an echoed clock up to which a cookie is accepted.
 const MAX_ECHO_AGE_MS: u32 = 140_000;
 
+/// Time by which the clock of the node that made a cookie may be ahead of this node's.
+const MAX_SKEW_MS: u32 = 2000;
+
+/// Number of a cookie's node, as a power of two by which its number is shifted. Half of that is more than
+/// [`MAX_LATER_BYTES`] on one side, and than a probe on the other.
+const SLOT_SHIFT: u32 = 14;
+
 /// Bytes by which a segment may be after the first one and still count as one of the same client.
-const MAX_LATER_BYTES: u32 = 8192;
+const MAX_LATER_BYTES: u32 = 1 << (SLOT_SHIFT - 1);
 
 /// MSS of a client, by the three bits that a cookie has for it. Hosts are offered the next lower one.
 const MSS_STEPS: [u16; 8] = [536, 1200, 1300, 1360, 1400, 1440, 1452, 1460];
@@ -73,8 +83,24 @@ pub struct CookieCheck {
     pub standing: Standing,
     /// Offset of the clock that was sent to the client.
     pub clock: u32,
+    /// Node that made the cookie: its place in the list of nodes.
+    pub slot: u32,
     /// Options that the client has offered: an MSS that is not larger, the rest exactly.
     pub options: SynOptions,
+}
+
+/// Epoch of the cookies that are made at a time of the key's clock.
+#[inline(always)]
+#[must_use]
+pub const fn epoch(clock_ns: u64) -> u32 {
+    (clock_ns >> EPOCH_SHIFT_NS) as u32
+}
+
+/// Later one of the two epochs whose cookies are accepted. Another node's clock may be ahead.
+#[inline(always)]
+#[must_use]
+pub const fn last_epoch(clock_ns: u64) -> u32 {
+    epoch(clock_ns.wrapping_add(MAX_SKEW_MS as u64 * 1_000_000))
 }
 
 /// Hash of a handshake in an epoch.
@@ -91,11 +117,11 @@ pub fn hash(key: &[u64; 2], tuple: &Tuple, epoch: u32, has_timestamps: bool) -> 
     CookieHash(state.finish())
 }
 
-/// Sequence number of the SYN-ACK to a SYN with this `seq`; `None` for options that a cookie cannot hold: the kernel
-/// then does the whole handshake.
+/// Sequence number of the SYN-ACK to a SYN with this `seq`, by the node with this place in the list of nodes; `None` for
+/// options that a cookie cannot hold: the kernel then does the whole handshake.
 #[inline(always)]
 #[must_use]
-pub fn make(hash: CookieHash, seq: u32, offer: &SynOptions) -> Option<u32> {
+pub fn make(hash: CookieHash, seq: u32, offer: &SynOptions, slot: u32) -> Option<u32> {
     let step = mss_step(offer.mss);
     let has_scale = offer.offered & OFFERED_SCALE != 0;
     let scale = if has_scale { offer.scale as u32 } else { NO_SCALE };
@@ -108,7 +134,8 @@ pub fn make(hash: CookieHash, seq: u32, offer: &SynOptions) -> Option<u32> {
         }
         ((step - 1) >> 1) << 29 | ((scale == WINDOWS_SCALE) as u32) << 31
     };
-    Some(hash.number().wrapping_add(seq).wrapping_add(options))
+    let number = hash.number().wrapping_add(seq).wrapping_add(slot << SLOT_SHIFT);
+    Some(number.wrapping_add(options))
 }
 
 /// Largest step that is no larger than `mss`.
@@ -136,11 +163,11 @@ pub struct Echo {
     pub ts_ecr: Option<u32>,
 }
 
-/// Checks a segment against the hash of one epoch, at `now_ms` milliseconds of `CLOCK_MONOTONIC`; `None` where it does
-/// not fit.
+/// Checks a segment against the hash of one epoch, at `now_ms` milliseconds of the key's clock; `None` where it does not
+/// fit, or where it is of none of as many nodes.
 #[inline(always)]
 #[must_use]
-pub fn check(hash: CookieHash, echo: &Echo, now_ms: u32) -> Option<CookieCheck> {
+pub fn check(hash: CookieHash, echo: &Echo, now_ms: u32, nodes: u32) -> Option<CookieCheck> {
     // The SYN-ACK's number is one less than the client's acknowledgement; the client's first byte follows its SYN.
     let found = echo.ack.wrapping_sub(echo.seq).wrapping_sub(hash.number());
     let low = if echo.ts_ecr.is_some() {
@@ -148,25 +175,36 @@ pub fn check(hash: CookieHash, echo: &Echo, now_ms: u32) -> Option<CookieCheck> 
     } else {
         LOW_WITHOUT
     };
-    let behind = found & low;
+    let slot = (found.wrapping_add(MAX_LATER_BYTES) & low) >> SLOT_SHIFT;
+    if slot >= nodes {
+        return None;
+    }
+    let of_slot = found.wrapping_sub(slot << SLOT_SHIFT);
+    let behind = of_slot & low;
     let standing = if behind == 0 {
         Standing::First
     } else if behind == 1 {
         Standing::Probe
-    } else if behind >= low - MAX_LATER_BYTES {
+    } else if behind > low - MAX_LATER_BYTES {
         Standing::Later
     } else {
         return None;
     };
     // A segment that is `k` bytes further borrows from the options: they are those of the number without `k`.
     let bits = if let Standing::Later = standing {
-        found.wrapping_add(low + 1 - behind)
+        of_slot.wrapping_add(low + 1 - behind)
     } else {
-        found.wrapping_sub(behind)
+        of_slot.wrapping_sub(behind)
     };
+    let mut clock = hash.clock();
     let options = if let Some(ts_ecr) = echo.ts_ecr {
-        if now_ms.wrapping_add(hash.clock()).wrapping_sub(ts_ecr) > MAX_ECHO_AGE_MS {
+        let age = now_ms.wrapping_add(clock).wrapping_sub(ts_ecr);
+        if age.wrapping_add(MAX_SKEW_MS) > MAX_ECHO_AGE_MS + MAX_SKEW_MS {
             return None;
+        }
+        if age > MAX_ECHO_AGE_MS {
+            // Ahead of this node's clock, which must not go back for the client (PAWS, RFC 7323).
+            clock = clock.wrapping_sub(age);
         }
         bits >> 24
     } else {
@@ -175,7 +213,8 @@ pub fn check(hash: CookieHash, echo: &Echo, now_ms: u32) -> Option<CookieCheck> 
     };
     Some(CookieCheck {
         standing,
-        clock: hash.clock(),
+        clock,
+        slot,
         options: offered(options, echo.ts_ecr.is_some()),
     })
 }
@@ -318,10 +357,12 @@ mod tests {
         })
     }
 
-    fn echo_of(hash: CookieHash, seq: u32, offer: &SynOptions, now: u32, behind: u32) -> Echo {
+    const NODES: u32 = 5;
+
+    fn echo_of(hash: CookieHash, seq: u32, offer: &SynOptions, now: u32, behind: u32, slot: u32) -> Echo {
         Echo {
             seq: seq.wrapping_add(1).wrapping_add(behind),
-            ack: make(hash, seq, offer).unwrap().wrapping_add(1),
+            ack: make(hash, seq, offer, slot).unwrap().wrapping_add(1),
             ts_ecr: (offer.offered & OFFERED_TIMESTAMPS != 0).then(|| now.wrapping_add(hash.clock())),
         }
     }
@@ -331,11 +372,13 @@ mod tests {
         fn a_cookie_says_what_the_syn_said(
             offer in prop_oneof![with_timestamps(), without_timestamps()],
             seq in any::<u32>(), port in 1u32..65536, epoch in any::<u32>(), now in any::<u32>(),
-            behind in prop_oneof![Just(0u32), Just(u32::MAX), 1u32..8000], late in 0u32..100_000,
+            behind in prop_oneof![Just(0u32), Just(u32::MAX), 1u32..8192], late in 0u32..100_000, slot in 0..NODES,
         ) {
             let hash = hash(&KEY, &tuple(port), epoch, offer.offered & OFFERED_TIMESTAMPS != 0);
-            let echo = echo_of(hash, seq, &offer, now, behind);
-            let check = check(hash, &echo, now.wrapping_add(late)).unwrap();
+            let echo = echo_of(hash, seq, &offer, now, behind, slot);
+            prop_assert_eq!(check(hash, &echo, now, slot), None, "of no node");
+            let check = check(hash, &echo, now.wrapping_add(late), NODES).unwrap();
+            prop_assert_eq!(check.slot, slot);
             prop_assert_eq!(check.standing, match behind {
                 0 => Standing::First,
                 u32::MAX => Standing::Probe,
@@ -353,12 +396,12 @@ mod tests {
         ) {
             let has_timestamps = offer.offered & OFFERED_TIMESTAMPS != 0;
             let of = |port, epoch, has_timestamps| hash(&KEY, &tuple(port), epoch, has_timestamps);
-            let echo = echo_of(of(port, epoch, has_timestamps), seq, &offer, now, 0);
+            let echo = echo_of(of(port, epoch, has_timestamps), seq, &offer, now, 0, 0);
             for wrong in [
                 of(port + 1, epoch, has_timestamps),
                 of(port, epoch.wrapping_add(2) & 0x7fff_ffff, has_timestamps),
             ] {
-                prop_assert_eq!(check(wrong, &echo, now), None);
+                prop_assert_eq!(check(wrong, &echo, now, 1), None);
             }
         }
     }
@@ -372,10 +415,28 @@ mod tests {
             ts_val: 0,
         };
         let hash = hash(&KEY, &tuple(40_000), 7, true);
-        let echo = echo_of(hash, 99, &offer, 1000, 0);
-        assert!(check(hash, &echo, 1000 + MAX_ECHO_AGE_MS).is_some());
-        assert_eq!(check(hash, &echo, 1001 + MAX_ECHO_AGE_MS), None);
-        assert_eq!(check(hash, &echo, 999), None);
+        let echo = echo_of(hash, 99, &offer, 10_000, 0, 0);
+        let clock_at = |now| check(hash, &echo, now, 1).map(|check| check.clock);
+        assert_eq!(clock_at(10_000 + MAX_ECHO_AGE_MS), Some(hash.clock()));
+        assert_eq!(clock_at(10_001 + MAX_ECHO_AGE_MS), None);
+        // By a node whose clock is ahead: what the client gets next is no earlier.
+        assert_eq!(clock_at(9_000), Some(hash.clock().wrapping_add(1000)));
+        assert_eq!(
+            clock_at(10_000 - MAX_SKEW_MS),
+            Some(hash.clock().wrapping_add(MAX_SKEW_MS))
+        );
+        assert_eq!(clock_at(9_999 - MAX_SKEW_MS), None);
+    }
+
+    #[test]
+    fn cookies_of_a_clock_that_is_ahead_are_accepted() {
+        let second = 1_000_000_000;
+        for now in (0..300).map(|at| at * second) {
+            let accepted = [last_epoch(now).wrapping_sub(1), last_epoch(now)];
+            for made in [now + 2 * second, now, now.saturating_sub(66 * second)] {
+                assert!(accepted.contains(&epoch(made)), "made at {made}, at {now}");
+            }
+        }
     }
 
     #[test]
@@ -387,9 +448,9 @@ mod tests {
             offered,
             ts_val: 0,
         };
-        assert_eq!(make(hash, 1, &offer(536, 0, OFFERED_SACK)), None);
-        assert_eq!(make(hash, 1, &offer(1460, 0, 0)), None);
-        assert_eq!(make(hash, 1, &offer(1460, 7, OFFERED_SACK | OFFERED_SCALE)), None);
-        assert!(make(hash, 1, &offer(1460, 8, OFFERED_SACK | OFFERED_SCALE)).is_some());
+        assert_eq!(make(hash, 1, &offer(536, 0, OFFERED_SACK), 0), None);
+        assert_eq!(make(hash, 1, &offer(1460, 0, 0), 0), None);
+        assert_eq!(make(hash, 1, &offer(1460, 7, OFFERED_SACK | OFFERED_SCALE), 0), None);
+        assert!(make(hash, 1, &offer(1460, 8, OFFERED_SACK | OFFERED_SCALE), 0).is_some());
     }
 }

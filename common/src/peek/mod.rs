@@ -9,6 +9,7 @@ pub mod abi;
 mod client;
 mod config;
 pub mod cookie;
+pub mod cookie_key;
 pub mod hello;
 pub mod name;
 mod passed_up;

@@ -10,4 +10,6 @@ pub mod wire;
 
 pub use record::{FlowRecord, RecordClock};
 pub use service::{ServicePlace, ServiceRecord};
-pub use wire::{Decoder, HandOver, Hello, MAX_HANDED_OVER, Message, MovedAddress, Name, PROTOCOL, WireError};
+pub use wire::{
+    Decoder, HandOver, Hello, MAX_HANDED_OVER, Message, MovedAddress, Name, PROTOCOL, SharedCookieKey, WireError,
+};

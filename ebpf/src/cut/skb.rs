@@ -16,12 +16,18 @@ pub const ARP: u32 = 0x0806_u16.to_be() as u32;
 pub const ETH_HEADER: u32 = 14;
 pub const TCP: u8 = 6;
 
+/// Nanoseconds of `CLOCK_MONOTONIC`.
+#[inline(always)]
+pub fn monotonic_ns() -> u64 {
+    // SAFETY: reads a clock.
+    unsafe { bpf_ktime_get_ns() }
+}
+
 /// Milliseconds of `CLOCK_MONOTONIC`, for TCP timestamps. They are exact: the receiver refuses a clock that runs back
 /// by more than one of them (PAWS).
 #[inline(always)]
 pub fn monotonic_ms() -> u32 {
-    // SAFETY: reads a clock.
-    (unsafe { bpf_ktime_get_ns() } / 1_000_000) as u32
+    (monotonic_ns() / 1_000_000) as u32
 }
 
 /// Access to a packet that this machine sends. Its buffer is nearly always shared with the socket that may send it

@@ -17,16 +17,16 @@ use signalbox_common::{
     },
     peek::{
         abi::{MAX_PAYLOAD_BYTES, PeekBinding, PeekConfig, protocol},
-        cookie::{self, CookieCheck, Echo, Standing},
+        cookie::{self, CookieCheck, Standing},
     },
     steer::{STEER_FIXED_BITS, SteerKey},
 };
 
 use super::{
-    DROP, PASS, burst, choose, exit, first,
+    DROP, PASS, burst, choose, cookie_keys, early, exit, first,
     frame::{self, Frame},
     guesses,
-    hop::{self, FoundHop, way},
+    hop::{self, FoundHop, place, way},
     host,
     maps::{CUT_CT, CUT_FLOWS, PEEK_BINDINGS, PEEK_PENDING},
     miss, parts,
@@ -37,7 +37,7 @@ use super::{
     waiting,
 };
 use crate::{
-    cut::skb::{ETH_HEADER, Family, PacketView, context_field, monotonic_ms},
+    cut::skb::{ETH_HEADER, Family, PacketView, context_field, monotonic_ms, monotonic_ns},
     packet_view::hide_from_verifier,
 };
 
@@ -55,13 +55,6 @@ fn binding<F: Family>(segment: &Segment) -> Option<&'static PeekBinding> {
     }
     let key = SteerKey::new(segment.tcp.destination, F::VERSION, address);
     PEEK_BINDINGS.get(&Key::new(STEER_FIXED_BITS + 128, key))
-}
-
-/// Epoch of the cookies.
-#[inline(always)]
-fn epoch() -> u32 {
-    // SAFETY: reads a clock.
-    (unsafe { aya_ebpf::helpers::bpf_ktime_get_ns() } >> cookie::EPOCH_SHIFT_NS) as u32
 }
 
 /// Visitor that stops at options which only the kernel's own handshake can answer.
@@ -89,6 +82,9 @@ pub fn on_syn<F: Family>(ctx: &TcContext, segment: &Segment) -> i32 {
     let Some(binding) = binding::<F>(segment) else {
         return miss();
     };
+    if binding.is_awaited != 0 && hop::place_of::<F>(ctx, &segment.tuple) != place::HERE {
+        return exit(Reason::PeekSynPassed, PASS);
+    }
     if waiting::is_repeated_syn(segment) != 0 {
         return exit(Reason::PeekEarly, DROP);
     }
@@ -198,8 +194,10 @@ fn try_answer<F: Family>(ctx: &TcContext, segment: &Segment, config: &PeekConfig
     if !has_timestamps && guesses::is_guessing::<F>(segment) != 0 {
         return None;
     }
-    let hash = cookie::hash(&config.key, &segment.tuple, epoch(), has_timestamps);
-    let number = cookie::make(hash, tcp.seq, &offer)?;
+    let key = cookie_keys::current()?;
+    let epoch = cookie::epoch(key.clock_ns(monotonic_ns()));
+    let hash = cookie::hash(&key.key, &segment.tuple, epoch, has_timestamps);
+    let number = cookie::make(hash, tcp.seq, &offer, config.slot)?;
     let mut hop = FoundHop {
         ifindex: 0,
         macs: [0; 3],
@@ -213,7 +211,11 @@ fn try_answer<F: Family>(ctx: &TcContext, segment: &Segment, config: &PeekConfig
     let has_sack = offer.offered & OFFERED_SACK != 0;
     if has_timestamps {
         frame.option(if has_sack { 0x0402_080a } else { 0x0101_080a });
-        frame.option(monotonic_ms().wrapping_add(hash.clock()));
+        frame.option(
+            monotonic_ms()
+                .wrapping_add(key.ahead_ms as u32)
+                .wrapping_add(hash.clock()),
+        );
         frame.option(offer.ts_val);
     } else if has_sack {
         frame.option(0x0101_0402);
@@ -261,6 +263,13 @@ pub fn on_segment<F: Family>(ctx: &TcContext, segment: &Segment) -> i32 {
     };
     // The result is hidden from the verifier, which would check the cookie for each combination.
     let hide = |found: u32| hide_from_verifier(found, segment.tcp.ack) & 3;
+    let mut place = place::HERE;
+    if binding.is_awaited != 0 {
+        place = hide(hop::place_of::<F>(ctx, &segment.tuple));
+        if place == place::ELSEWHERE {
+            return miss();
+        }
+    }
     let is_waiting = hide(u32::from(PEEK_PENDING.get_ptr(&segment.tuple).is_some())) != 0;
     let mut is_joined = 0;
     if is_waiting {
@@ -284,6 +293,7 @@ pub fn on_segment<F: Family>(ctx: &TcContext, segment: &Segment) -> i32 {
     let mut check = CookieCheck {
         standing: Standing::Unknown,
         clock: 0,
+        slot: 0,
         options: SynOptions {
             mss: 0,
             scale: 0,
@@ -291,7 +301,7 @@ pub fn on_segment<F: Family>(ctx: &TcContext, segment: &Segment) -> i32 {
             ts_val: 0,
         },
     };
-    if check_cookie(config, segment, has_stamps, stamps[1], &mut check) == 0 {
+    if cookie_keys::check(config, segment, has_stamps, stamps[1], &mut check) == 0 {
         // The kernel's own handshake, perhaps.
         return if socket == socket::REQUEST {
             miss()
@@ -302,6 +312,10 @@ pub fn on_segment<F: Family>(ctx: &TcContext, segment: &Segment) -> i32 {
     if socket == socket::REQUEST && check.standing != Standing::First {
         // Numbers of the kernel's own handshake may look like one of ours.
         return miss();
+    }
+    if place == place::UNKNOWN {
+        // The address has just come, or a client has not heard that it has left. Its repetition will show.
+        return exit(Reason::PeekEarly, DROP);
     }
     if has_stamps == 0 && guesses::is_guessing::<F>(segment) != 0 {
         return guesses::on_wrong::<F>(segment);
@@ -318,7 +332,7 @@ pub fn on_segment<F: Family>(ctx: &TcContext, segment: &Segment) -> i32 {
     if is_joined != 0 && check.standing == Standing::Later {
         return parts::on_joined::<F>(ctx, segment, &check, &stamps, binding);
     }
-    on_cookie::<F>(ctx, segment, &check, &stamps, binding)
+    on_cookie::<F>(ctx, segment, config, &check, &stamps, binding)
 }
 
 /// Decides about a segment with a cookie, whose connection has no socket.
@@ -326,12 +340,17 @@ pub fn on_segment<F: Family>(ctx: &TcContext, segment: &Segment) -> i32 {
 fn on_cookie<F: Family>(
     ctx: &TcContext,
     segment: &Segment,
+    config: &PeekConfig,
     check: &CookieCheck,
     stamps: &[u32; 2],
     binding: &PeekBinding,
 ) -> i32 {
     let has_fin = segment.tcp.flags & FIN != 0;
     if check.standing == Standing::First {
+        let is_others = check.slot != config.slot && binding.protocol != protocol::TLS;
+        if is_others && early::is_repeatable::<F>(ctx, segment) == 0 {
+            return exit(Reason::PeekNotRepeatable, PASS);
+        }
         if has_fin || segment.payload > MAX_PAYLOAD_BYTES {
             return pass_up::<F>(ctx, segment, check, stamps);
         }
@@ -342,7 +361,7 @@ fn on_cookie<F: Family>(
     }
     // The kernel would answer a segment after a missing one by a reset: the client repeats both.
     if check.standing == Standing::Later || segment.payload != 0 || has_fin {
-        return exit(Reason::PeekEarly, DROP);
+        return early::on_later(segment);
     }
     miss()
 }
@@ -373,33 +392,6 @@ fn hide_options(view: &PacketView, check: &mut CookieCheck) {
     options.scale = (view.hide_from_verifier(u32::from(options.scale)) & 15) as u8;
     options.mss = view.hide_from_verifier(u32::from(options.mss)) as u16;
     check.clock = view.hide_from_verifier(check.clock);
-}
-
-/// Checks the cookie of a segment, whose TSecr is `echo` where it `has_stamps`. 0 where it has none of ours.
-#[inline(never)]
-fn check_cookie(config: &PeekConfig, segment: &Segment, has_stamps: u32, echo: u32, out: &mut CookieCheck) -> u32 {
-    match find_cookie(config, segment, (has_stamps != 0).then_some(echo)) {
-        Some(check) => {
-            *out = check;
-            1
-        }
-        None => 0,
-    }
-}
-
-#[inline(always)]
-fn find_cookie(config: &PeekConfig, segment: &Segment, ts_ecr: Option<u32>) -> Option<CookieCheck> {
-    let echo = Echo {
-        seq: segment.tcp.seq,
-        ack: segment.tcp.ack,
-        ts_ecr,
-    };
-    let (epoch, now) = (epoch(), monotonic_ms());
-    let hash = |epoch| cookie::hash(&config.key, &segment.tuple, epoch, ts_ecr.is_some());
-    match cookie::check(hash(epoch), &echo, now) {
-        Some(check) => Some(check),
-        None => cookie::check(hash(epoch.wrapping_sub(1)), &echo, now),
-    }
 }
 
 /// Answers a keep-alive probe (RFC 9293, section 3.8.4) of a client that has sent nothing yet.

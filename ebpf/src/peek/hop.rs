@@ -17,6 +17,9 @@ use crate::cut::skb::{Family, TCP, context_field, tick};
 /// Lifetime of a next hop, in ticks: about a second. Neighbours and routes change.
 pub const HOP_LIFETIME_TICKS: u32 = 950;
 
+/// The answer of a machine that does not forward (`BPF_FIB_LKUP_RET_FWD_DISABLED`), which says nothing else.
+const FORWARDING_DISABLED: i32 = 5;
+
 /// Whether the next hop of a host is known.
 #[inline(always)]
 pub fn is_known(host: &PeekHost) -> bool {
@@ -92,8 +95,6 @@ pub mod way {
 /// sender is not used: a cookie proves only that a client gets packets sent to its address.
 #[inline(always)]
 pub fn way_back<F: Family>(ctx: &TcContext, tuple: &Tuple, hop: &mut FoundHop) -> u32 {
-    /// The answer of a machine that does not forward (`BPF_FIB_LKUP_RET_FWD_DISABLED`), which says nothing else.
-    const FORWARDING_DISABLED: i32 = 5;
     const NO_NEIGHBOUR: i32 = 7;
     let answer = look_up_address::<F>(ctx, &tuple.destination, &tuple.source, hop);
     let ifindex = context_field(ctx, |skb| unsafe { &raw const (*skb).ifindex });
@@ -109,6 +110,32 @@ pub fn way_back<F: Family>(ctx: &TcContext, tuple: &Tuple, hop: &mut FoundHop) -
         way::KNOWN
     } else {
         way::NEIGHBOUR
+    }
+}
+
+/// Places of an address that moves between nodes.
+pub mod place {
+    /// This machine has it.
+    pub const HERE: u32 = 0;
+    /// This machine does not forward: the kernel says nothing.
+    pub const UNKNOWN: u32 = 1;
+    /// Another machine has it.
+    pub const ELSEWHERE: u32 = 2;
+}
+
+/// Place of a segment's destination: a constant of [`place`]. Userspace may learn of it later than clients.
+#[inline(never)]
+pub fn place_of<F: Family>(ctx: &TcContext, tuple: &Tuple) -> u32 {
+    /// The answer for an address of the machine (`BPF_FIB_LKUP_RET_NOT_FWDED`).
+    const NOT_FORWARDED: i32 = 4;
+    let mut hop = FoundHop {
+        ifindex: 0,
+        macs: [0; 3],
+    };
+    match look_up_address::<F>(ctx, &tuple.source, &tuple.destination, &mut hop) {
+        NOT_FORWARDED => place::HERE,
+        FORWARDING_DISABLED => place::UNKNOWN,
+        _ => place::ELSEWHERE,
     }
 }
 

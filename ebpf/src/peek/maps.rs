@@ -13,12 +13,13 @@ use signalbox_common::{
     net::{Tuple, atomic},
     peek::abi::{
         MAX_PEEK_BINDINGS, MAX_PEEK_CHOSEN, MAX_PEEK_CLIENTS, MAX_PEEK_CLUSTERS, MAX_PEEK_COUNTS, MAX_PEEK_DONE,
-        MAX_PEEK_GUESSES, MAX_PEEK_HOSTS, MAX_PEEK_LIMITS, MAX_PEEK_MAGLEV, MAX_PEEK_PENDING, MAX_PEEK_ROUTES,
-        MAX_PEEK_SOURCES, MAX_PEEK_WILDCARDS, PASSED_UP_RING_BYTES, PEEK_ASKED_KEPT, PEEK_ASKED_PER_CPU,
-        PEEK_PAYLOADS_PER_CPU, PeekAbout, PeekBinding, PeekChosen, PeekClient, PeekCluster, PeekConfig, PeekCursor,
-        PeekGuesses, PeekHost, PeekLimits, PeekMaglev, PeekName, PeekPayload, PeekPending, PeekReading, PeekRoute,
-        PeekSourceKey, PeekSuffix, PeekWildcard,
+        MAX_PEEK_EARLY, MAX_PEEK_GUESSES, MAX_PEEK_HOSTS, MAX_PEEK_LIMITS, MAX_PEEK_MAGLEV, MAX_PEEK_PENDING,
+        MAX_PEEK_ROUTES, MAX_PEEK_SOURCES, MAX_PEEK_WILDCARDS, PASSED_UP_RING_BYTES, PEEK_ASKED_KEPT,
+        PEEK_ASKED_PER_CPU, PEEK_PAYLOADS_PER_CPU, PeekAbout, PeekBinding, PeekChosen, PeekClient, PeekCluster,
+        PeekConfig, PeekCursor, PeekGuesses, PeekHost, PeekLimits, PeekMaglev, PeekName, PeekPayload, PeekPending,
+        PeekReading, PeekRoute, PeekSourceKey, PeekSuffix, PeekWildcard,
     },
+    peek::cookie_key::PeekCookies,
     sketch::first_cell::ALL_CELLS,
     steer::SteerKey,
 };
@@ -212,6 +213,24 @@ pub static PEEK_CHOSEN: Array<PeekChosen> = Array::with_max_entries(MAX_PEEK_CHO
 #[map]
 pub static PEEK_PASSED_UP: RingBuf = RingBuf::with_byte_size(PASSED_UP_RING_BYTES, 0);
 
+/// Keys of the SYN cookies.
+///
+/// - Entry: 0 -> the current key and the former one, with their clocks
+/// - Writer: kernel/src/peek/cookie_keys.rs through its mapping, when a node that shares addresses has an older key
+/// - Reader: peek_in, userspace
+/// - Size: 1; not declared as pinned: `kernel/src/peek.rs` pins it, and a successor accepts its predecessor's cookies
+#[map]
+pub static PEEK_COOKIES: Array<PeekCookies> = Array::with_max_entries(1, BPF_F_MMAPABLE);
+
+/// Clients whose first data is missing, although later data has come.
+///
+/// - Entry: a client's tuple -> number of the later data, tick at which it was first seen
+/// - Writer: peek_in
+/// - Reader: peek_in, which has the kernel reset a connection that another node has lost
+/// - Size: 4096, the least recently used are evicted; not pinned
+#[map]
+pub static PEEK_EARLY: LruHashMap<Tuple, [u32; 2]> = LruHashMap::with_max_entries(MAX_PEEK_EARLY, 0);
+
 /// Wrong cookies, by source: an IPv4 address, or the first half of an IPv6 address.
 ///
 /// - Entry: address -> their number in a second
@@ -250,7 +269,7 @@ pub static PEEK_LIMITS: HashMap<u32, PeekLimits> = HashMap::with_max_entries(MAX
 
 /// Settings of the program.
 ///
-/// - Entry: 0 -> key of the cookies, shares of flows and ports, tick until which userspace counts as alive
+/// - Entry: 0 -> key of numbers, shares of flows and ports, tick until which userspace counts as alive
 /// - Writer: kernel/src/peek.rs, every half second
 /// - Reader: peek_in
 /// - Size: 1; not declared as pinned: `kernel/src/peek/orphan.rs` pins it where the program outlives its process

@@ -9,6 +9,8 @@ mod burst;
 mod choose;
 mod claim;
 mod client;
+mod cookie_keys;
+mod early;
 mod first;
 mod frame;
 mod guesses;

@@ -105,6 +105,8 @@ pub struct PeerView {
     pub send_error: Option<String>,
     pub receiving: bool,
     pub complete: bool,
+    /// Whether this node accepts the other node's SYN cookies: a client that has sent nothing yet stays connected.
+    pub same_cookies: bool,
     pub flows_sent: u64,
     pub ends_sent: u64,
     pub bytes_sent: u64,

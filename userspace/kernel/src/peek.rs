@@ -1,4 +1,4 @@
-//! Program and maps of the kernel peek: loaded, and attached after `cut_in`. Only the key of its cookies outlives the
+//! Program and maps of the kernel peek: loaded, and attached after `cut_in`. Only the keys of its cookies outlive the
 //! process; where its links are pinned, everything does.
 //!
 //! Minimum kernel: 5.17 (`bpf_loop`). From 6.9 on the kernel makes the sockets of connections that are passed up
@@ -6,6 +6,7 @@
 
 mod asked;
 mod chosen;
+mod cookie_keys;
 pub(crate) mod filters;
 mod hooks;
 mod kernel_function;
@@ -39,6 +40,7 @@ use crate::map::{self, MapFd, MmapArray, RawMap};
 use crate::object::{KERNEL_PEEK, ObjectLoader, map_fd, program, refused_for_tests};
 pub use asked::{AskedFlows, Redispatch, WaitingFlow};
 pub use chosen::{ChosenHost, ChosenHosts};
+pub use cookie_keys::{CookieKeys, OtherKey};
 use hooks::PeekHooks;
 pub use orphan::{detach_orphans, has_orphans};
 pub use passed_up::{PassedUpConnection, PassedUpRing};
@@ -46,8 +48,11 @@ pub use passed_up::{PassedUpConnection, PassedUpRing};
 const PROGRAM: &str = "peek_in";
 const HOLD: &str = "peek_hold";
 
-/// Name of the pin of the cookies' key: a successor accepts its predecessor's cookies.
+/// Name of the pin of this machine's key.
 const KEY_PIN: &str = "PEEK_KEY";
+
+/// Keys of the cookies, pinned: a successor accepts its predecessor's cookies.
+const COOKIES: &str = "PEEK_COOKIES";
 
 /// Kernel objects of the kernel peek.
 pub struct Peek {
@@ -69,6 +74,7 @@ pub struct Peek {
     pending: MapFd,
     asked: &'static [AtomicU64],
     chosen: Arc<ChosenHosts>,
+    cookie_keys: Arc<CookieKeys>,
     /// First flow that `about` has an element of.
     first_flow: u32,
     counters: PerCpuArray<MapData, u64>,
@@ -122,6 +128,7 @@ impl Peek {
             .map_max_entries("PEEK_ASKED", PEEK_ASKED_PER_CPU * cpus)
             .default_map_pin_directory(cut.pins.dir())
             .map_pin_path("CUT_HANDSHAKES", cut.pins.path("CUT_HANDSHAKES"))
+            .map_pin_path(COOKIES, cut.pins.path(COOKIES))
             .override_global(parts::SYMBOL, &parts::ALL, false);
         let mut ebpf = loader.load(&linked.bytes)?;
         let hosts = mapped(&ebpf, "PEEK_HOSTS", MAX_PEEK_HOSTS)?;
@@ -129,6 +136,7 @@ impl Peek {
         scatter_cursors(&mut ebpf).map_err(failed("writing PEEK_CURSOR"))?;
         let counters = ebpf.take_map("COUNTERS").ok_or(KernelError::NoMap("COUNTERS"))?;
         let passed_up = passed_up_ring(&mut ebpf)?;
+        let key = shared_key(cut).map_err(failed("sharing the key of cookies"))?;
         Ok(Self {
             bindings: map_fd(&ebpf, "PEEK_BINDINGS")?,
             routes: map_fd(&ebpf, "PEEK_ROUTES")?,
@@ -146,6 +154,7 @@ impl Peek {
             pending: map_fd(&ebpf, "PEEK_PENDING")?,
             asked: mapped::<u64>(&ebpf, "PEEK_ASKED", PEEK_ASKED_PER_CPU * cpus)?.leak(),
             chosen: Arc::new(ChosenHosts::new(mapped(&ebpf, "PEEK_CHOSEN", MAX_PEEK_CHOSEN)?)),
+            cookie_keys: Arc::new(CookieKeys::new(mapped(&ebpf, COOKIES, 1)?, key)),
             first_flow: cut.table.own_len() - cut.table.programs_share(),
             counters: PerCpuArray::try_from(counters).map_err(|e| KernelError::Map {
                 name: "COUNTERS",
@@ -155,7 +164,7 @@ impl Peek {
             makes_sockets: linked.makes_sockets,
             unloaded: Mutex::new(Some(ebpf)),
             hooks: Mutex::new(PeekHooks::new(cut.pins.clone())),
-            key: shared_key(cut).map_err(failed("sharing the key of cookies"))?,
+            key,
             cpus,
         })
     }
@@ -195,6 +204,12 @@ impl Peek {
     #[must_use]
     pub fn chosen_hosts(&self) -> Arc<ChosenHosts> {
         Arc::clone(&self.chosen)
+    }
+
+    /// Returns the keys of the cookies.
+    #[must_use]
+    pub fn cookie_keys(&self) -> Arc<CookieKeys> {
+        Arc::clone(&self.cookie_keys)
     }
 
     /// Returns how often the program ended for each reason.
@@ -443,7 +458,7 @@ fn scatter_cursors(ebpf: &mut Ebpf) -> io::Result<()> {
         .map_err(io::Error::other)
 }
 
-/// Key of the cookies, the same in all processes that use these pins.
+/// Key of this machine, the same in all processes that use these pins.
 fn shared_key(cut: &Cut) -> io::Result<[u64; 2]> {
     let path = cut.pins.path(KEY_PIN);
     if let Ok(pinned) = RawMap::open(&path) {

@@ -92,6 +92,7 @@ fn sync_view(control: &Control) -> SyncView {
             send_error: peer.send_error.load().as_deref().cloned(),
             receiving: peer.is_receiving.load(Relaxed),
             complete: peer.is_complete.load(Relaxed),
+            same_cookies: peer.has_same_cookies.load(Relaxed),
             flows_sent: peer.flows_sent.get(),
             ends_sent: peer.ends_sent.get(),
             bytes_sent: peer.bytes_sent.get(),

@@ -17,6 +17,7 @@ mod written;
 
 use std::collections::HashMap;
 use std::io;
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::{Duration, Instant};
@@ -80,6 +81,8 @@ pub struct KernelPeek {
     is_shared: [AtomicBool; 2],
     /// Interfaces on which SYNs are answered if programs cannot ask the kernel for routes: for IPv4, and for IPv6.
     answering: Mutex<[[u32; MAX_ANSWERING]; 2]>,
+    /// Virtual addresses that this machine has.
+    present: Mutex<Vec<IpAddr>>,
     /// Whether the kernel's port range leaves ports for the program. The range is read with each heartbeat.
     has_ports: AtomicBool,
     /// Whether no host answers, see [`Answers`].
@@ -99,6 +102,7 @@ impl KernelPeek {
     pub fn new(peek: Peek, cut: Arc<Cut>, registry: Arc<Registry>, shared: Arc<Shared>, reports: Reports) -> Arc<Self> {
         // Set once, because a process has only one.
         let _ = shared.kernel.chosen_hosts.set(peek.chosen_hosts());
+        let _ = shared.kernel.cookie_keys.set(peek.cookie_keys());
         let this = Arc::new(Self {
             peek,
             cut,
@@ -109,6 +113,7 @@ impl KernelPeek {
             attached: AtomicBool::new(false),
             is_shared: [AtomicBool::new(true), AtomicBool::new(true)],
             answering: Mutex::default(),
+            present: Mutex::default(),
             has_ports: AtomicBool::new(program_ports().is_some()),
             has_no_answers: AtomicBool::new(false),
             answers: Mutex::default(),
@@ -146,6 +151,7 @@ impl KernelPeek {
                 drop(written);
                 self.has_ports.store(program_ports().is_some(), Relaxed);
                 self.look_for_packet_sockets();
+                self.look_for_addresses();
                 self.look_for_answers();
                 self.follow_interfaces();
                 self.attached.store(true, Relaxed);

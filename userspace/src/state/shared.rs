@@ -8,7 +8,7 @@ use arc_swap::ArcSwap;
 use signalbox_core::limits::stats::Histogram;
 use signalbox_tls::store::SharedCertificates;
 
-use crate::kernel::peek::ChosenHosts;
+use crate::kernel::peek::{ChosenHosts, CookieKeys};
 
 use super::Reloads;
 use super::apply_waiting::ApplyWaiting;
@@ -56,6 +56,8 @@ pub struct KernelView {
     pub foreign_programs: ArcSwap<Vec<String>>,
     /// Hosts that the kernel peek has chosen for connections that it has passed up; unset without it.
     pub chosen_hosts: OnceLock<Arc<ChosenHosts>>,
+    /// Keys of the kernel peek's cookies; unset without it.
+    pub cookie_keys: OnceLock<Arc<CookieKeys>>,
 }
 
 impl Default for KernelView {
@@ -67,6 +69,7 @@ impl Default for KernelView {
             tracks_connections: AtomicBool::new(true),
             foreign_programs: ArcSwap::default(),
             chosen_hosts: OnceLock::new(),
+            cookie_keys: OnceLock::new(),
         }
     }
 }

@@ -109,6 +109,8 @@ pub struct PeerState {
     /// Whether the other node's flows are being received, and whether all of them have been.
     pub is_receiving: AtomicBool,
     pub is_complete: AtomicBool,
+    /// Whether the other node's SYN cookies have the same key as those of this node.
+    pub has_same_cookies: AtomicBool,
     /// Number of flows and ends sent.
     pub flows_sent: Counter,
     pub ends_sent: Counter,

@@ -19,7 +19,7 @@ use tokio::time::{sleep, timeout};
 use super::Node;
 use super::connection::{HANDSHAKE_TIMEOUT, LinkError, Reader, prepare, send_hello};
 use super::replicas::Session;
-use super::{hand_over, reclaim};
+use super::{cookies, hand_over, reclaim};
 use crate::state::service_flows::ServiceKeys;
 use crate::state::sync::PeerState;
 
@@ -138,6 +138,7 @@ where
 {
     peer.is_receiving.store(true, Relaxed);
     peer.is_complete.store(false, Relaxed);
+    peer.has_same_cookies.store(false, Relaxed);
     tracing::info!(node = peer.node, "Flows of another node are received.");
     wait_for_services(node).await;
     let mut session = Session::default();
@@ -235,6 +236,7 @@ impl Changes {
             }
             Message::HandOver(moved) => hand_over::learn(node, peer, &moved),
             Message::Reclaim(groups) => self.reclaimed.push(groups),
+            Message::CookieKey(key) => cookies::learn(node, peer, &key),
             Message::ReclaimAnswer => peer.has_answered_reclaim.store(true, Relaxed),
             Message::Batch(number) => Message::Ack(number).encode(&mut self.answers),
             Message::Hello(_) | Message::Ack(_) => return Err(LinkError::Unexpected),

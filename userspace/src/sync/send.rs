@@ -19,7 +19,7 @@ use tokio::time::{sleep, timeout};
 
 use super::connection::{HANDSHAKE_TIMEOUT, LinkError, Reader, prepare, send_hello};
 use super::services::{ServiceChanges, ServicePass};
-use super::{Node, Peer};
+use super::{Node, Peer, cookies};
 use crate::kernel::Cut;
 use crate::kernel::address::from_words;
 use crate::kernel::cut::entry_set::EntrySet;
@@ -42,6 +42,9 @@ const MAX_UNANSWERED: usize = 16;
 /// Maximum time to wait for flows of new groups before a full pass, and the interval of checks.
 const TAKE_OVER_TIMEOUT: Duration = Duration::from_secs(1);
 const TAKE_OVER_INTERVAL: Duration = Duration::from_millis(10);
+/// Interval at which the key of SYN cookies is told again, with its clock. Clocks of machines differ by 0.1 ms in a second
+/// at most.
+const COOKIE_KEY_INTERVAL: Duration = Duration::from_secs(1);
 /// Interval of checks of flows that were sent without a timestamp offset.
 const OFFSETS_INTERVAL: Duration = Duration::from_secs(2);
 
@@ -223,7 +226,14 @@ impl<'a> Sender<'a> {
         };
         let writing = async {
             let mut offsets_checked = Instant::now();
+            let mut cookie_key_told = None;
             loop {
+                if cookie_key_told.is_none_or(|told: Instant| told.elapsed() > COOKIE_KEY_INTERVAL) {
+                    cookie_key_told = Some(Instant::now());
+                    if let Some(key) = cookies::own_key(self.node) {
+                        key.encode(&mut self.bytes);
+                    }
+                }
                 if offsets_checked.elapsed() > OFFSETS_INTERVAL {
                     offsets_checked = Instant::now();
                     self.find_known_offsets();

@@ -43,6 +43,16 @@ impl FloatingSources {
         self.groups.is_empty()
     }
 
+    /// Returns the virtual addresses of all groups.
+    pub fn vips(&self) -> impl Iterator<Item = IpAddr> {
+        self.of_vip.keys().copied()
+    }
+
+    /// Returns the source addresses of all groups.
+    pub fn sources(&self) -> impl Iterator<Item = IpAddr> {
+        self.groups.iter().flat_map(|group| &group.sources).map(IpNet::addr)
+    }
+
     /// Returns the group of a virtual address.
     #[must_use]
     pub fn group_of(&self, vip: IpAddr) -> Option<usize> {
@@ -82,8 +92,7 @@ impl FloatingSources {
     /// Whether an address moves with a group: as one of its source addresses, or as a virtual address.
     #[must_use]
     pub fn moves(&self, address: IpAddr) -> bool {
-        let is_source = |group: &FloatingGroup| group.sources.iter().any(|source| source.addr() == address);
-        self.of_vip.contains_key(&address) || self.groups.iter().any(is_source)
+        self.of_vip.contains_key(&address) || self.sources().any(|source| source == address)
     }
 }
 

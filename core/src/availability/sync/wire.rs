@@ -39,6 +39,7 @@ const LAST_REQUEST_FLOW: u8 = 12;
 const HAND_OVER: u8 = 13;
 const RECLAIM: u8 = 14;
 const RECLAIM_ANSWER: u8 = 15;
+const COOKIE_KEY: u8 = 16;
 /// Bytes of a [`MovedAddress`].
 const MOVED_ADDRESS_BYTES: usize = 22;
 
@@ -85,6 +86,23 @@ pub struct MovedAddress {
     pub mac: [u8; 6],
 }
 
+/// Key of the sender's SYN cookies. Its `Debug` does not show it.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub struct SharedCookieKey {
+    /// Microseconds since 1970 at which the key was made: the oldest key is used.
+    pub born: u64,
+    /// The key.
+    pub key: [u64; 2],
+    /// Milliseconds of the key's clock when the message was sent.
+    pub clock_ms: u64,
+}
+
+impl std::fmt::Debug for SharedCookieKey {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "SharedCookieKey {{ born: {}, .. }}", self.born)
+    }
+}
+
 /// Message from one balancer to another.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Message {
@@ -113,6 +131,8 @@ pub enum Message {
     Reclaim(Vec<String>),
     /// The groups that the receiver reclaims are handed over, as far as the sender has them.
     ReclaimAnswer,
+    /// Key of the sender's SYN cookies, and its clock.
+    CookieKey(SharedCookieKey),
     /// Asks the peer to acknowledge everything before this message with its number.
     Batch(u32),
     /// Everything up to the batch with this number is applied.
@@ -164,6 +184,10 @@ impl Message {
                 out.extend(key.ports.to_be_bytes());
             }
             Self::HandOver(hand_over) => put_hand_over(hand_over, out),
+            Self::CookieKey(shared) => {
+                let numbers = [shared.born, shared.key[0], shared.key[1], shared.clock_ms];
+                out.extend(numbers.iter().flat_map(|number| number.to_be_bytes()));
+            }
         }
         let bytes = (out.len() - start - HEADER_BYTES) as u16;
         out[start + 1..start + HEADER_BYTES].copy_from_slice(&bytes.to_be_bytes());
@@ -186,6 +210,7 @@ impl Message {
             Self::HandOver(_) => HAND_OVER,
             Self::Reclaim(_) => RECLAIM,
             Self::ReclaimAnswer => RECLAIM_ANSWER,
+            Self::CookieKey(_) => COOKIE_KEY,
         }
     }
 
@@ -217,6 +242,7 @@ impl Message {
             HAND_OVER => Self::HandOver(Box::new(hand_over(body).ok_or_else(wrong)?)),
             RECLAIM => Self::Reclaim(groups(kind, body)?),
             RECLAIM_ANSWER => empty().map(|()| Self::ReclaimAnswer)?,
+            COOKIE_KEY => Self::CookieKey(cookie_key(body).ok_or_else(wrong)?),
             _ => return Ok(None),
         }))
     }
@@ -300,6 +326,20 @@ fn hand_over(body: &[u8]) -> Option<HandOver> {
     Some(HandOver {
         seconds: u16::from_be_bytes(*seconds),
         addresses: addresses.iter().map(moved).collect(),
+    })
+}
+
+fn cookie_key(body: &[u8]) -> Option<SharedCookieKey> {
+    let (numbers, []) = body.as_chunks::<8>() else {
+        return None;
+    };
+    let [born, first, second, clock_ms] = *numbers else {
+        return None;
+    };
+    Some(SharedCookieKey {
+        born: u64::from_be_bytes(born),
+        key: [u64::from_be_bytes(first), u64::from_be_bytes(second)],
+        clock_ms: u64::from_be_bytes(clock_ms),
     })
 }
 

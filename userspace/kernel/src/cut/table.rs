@@ -386,8 +386,14 @@ pub fn clock() -> u64 {
 /// Returns the milliseconds of `CLOCK_MONOTONIC`, modulo 2^32, as programs read them.
 #[must_use]
 pub fn monotonic_ms() -> u32 {
+    monotonic().as_millis() as u32
+}
+
+/// Returns `CLOCK_MONOTONIC`.
+#[must_use]
+pub fn monotonic() -> std::time::Duration {
     let now = nix::time::clock_gettime(nix::time::ClockId::CLOCK_MONOTONIC);
-    now.map_or(0, |now| (now.tv_sec() * 1000 + now.tv_nsec() / 1_000_000) as u32)
+    now.map_or_else(|_| std::time::Duration::ZERO, std::time::Duration::from)
 }
 
 /// Returns the time from one tick to another. A tick slightly later than `now` was written after `now` was read: the

@@ -76,7 +76,9 @@ impl LinkWatch {
 
     fn is_news(&mut self, message: &RouteNetlinkMessage) -> bool {
         match message {
-            RouteNetlinkMessage::NewLink(_) | RouteNetlinkMessage::NewAddress(_) => true,
+            RouteNetlinkMessage::NewLink(_)
+            | RouteNetlinkMessage::NewAddress(_)
+            | RouteNetlinkMessage::DelAddress(_) => true,
             RouteNetlinkMessage::DelLink(link) => {
                 self.routed.remove(&link.header.index);
                 true

@@ -22,6 +22,8 @@ use crate::state::{HostState, Shared, Snapshot};
 pub(super) struct Conditions {
     /// Groups of virtual addresses that this node has; `None` before the first report.
     pub(super) owned: Option<Arc<OwnedGroups>>,
+    /// Virtual addresses that this machine has.
+    pub(super) present: Vec<IpAddr>,
     /// Virtual addresses whose former owners drain: connections without a socket here are theirs.
     pub(super) chained: Vec<IpAddr>,
     pub(super) has_ports: bool,
@@ -52,6 +54,7 @@ impl Conditions {
         let mut chained: Vec<_> = moving.into_iter().filter_map(chained).collect();
         chained.sort_unstable();
         Self {
+            present: Vec::new(),
             chained,
             owned: shared.ha.is_reported().then(|| shared.ha.kept()),
             has_ports: true,

@@ -114,13 +114,22 @@ impl FilterWatch {
             };
         }
         let addresses = interfaces::named_addresses();
+        // Their packets are judged before they come.
+        let floating = FloatingSources::new(model.ha.as_ref());
+        let all_addresses: Vec<_> = addresses
+            .iter()
+            .map(|(_, address)| *address)
+            .chain(floating.vips())
+            .filter(|address| !address.is_loopback())
+            .collect();
+        let moving: Vec<_> = floating.vips().chain(floating.sources()).collect();
         let (first, last) = program_ports().map_or((1024, u16::MAX), std::ops::RangeInclusive::into_inner);
         let mut of = |listener: &Listener| {
-            let hosts = self.hosts(model, listener, &addresses);
+            let hosts = self.hosts(model, listener, &addresses, &moving);
             let interfaces = self.ways.with_masters(carriers);
             let mut names = interfaces.iter().chain(hosts.iter().flat_map(|host| &host.interfaces));
             ListenerFacts {
-                binds: binds(listener, &addresses),
+                binds: binds(listener, &all_addresses),
                 has_masters: names.any(|name| self.ways.masters.contains_key(name)),
                 hosts,
                 interfaces,
@@ -136,12 +145,14 @@ impl FilterWatch {
             .collect())
     }
 
-    fn hosts(&mut self, model: &Model, listener: &Listener, addresses: &[(String, IpAddr)]) -> Vec<HostWay> {
-        let floating = FloatingSources::new(model.ha.as_ref());
-        let moving = || {
-            let all = addresses.iter().map(|(_, address)| *address);
-            all.filter(|address| floating.moves(*address) || floating.group_of(*address).is_some())
-        };
+    /// `addresses`: of this machine, with their interfaces; `moving`: those that move between nodes.
+    fn hosts(
+        &mut self,
+        model: &Model,
+        listener: &Listener,
+        addresses: &[(String, IpAddr)],
+        moving: &[IpAddr],
+    ) -> Vec<HostWay> {
         let netlink = Netlink::open().ok();
         let mut found = Vec::new();
         for host in model.clusters.iter().flat_map(|cluster| &cluster.hosts) {
@@ -155,7 +166,9 @@ impl FilterWatch {
             };
             self.ways.paths.insert(host.address, way.clone());
             let (source, interface) = way;
-            let sources: Vec<IpAddr> = moving()
+            let sources: Vec<IpAddr> = moving
+                .iter()
+                .copied()
                 .filter(|address| address.is_ipv4() == host.address.is_ipv4())
                 .chain([source])
                 .collect();
@@ -189,13 +202,11 @@ fn verdict(ruleset: &FilterRuleset, facts: &ListenerFacts) -> ListenerVerdict {
     }))
 }
 
-/// Addresses of this machine that a listener has. No packets for loopback come from an interface.
-fn binds(listener: &Listener, addresses: &[(String, IpAddr)]) -> Vec<SocketAddr> {
-    let all = addresses
+/// Addresses that a listener has, with its ports.
+fn binds(listener: &Listener, addresses: &[IpAddr]) -> Vec<SocketAddr> {
+    let mut found: Vec<_> = addresses
         .iter()
-        .map(|(_, address)| *address)
-        .filter(|address| !address.is_loopback());
-    let mut found: Vec<_> = all
+        .copied()
         .flat_map(|address| {
             let of = listener
                 .listen

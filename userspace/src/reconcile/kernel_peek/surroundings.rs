@@ -8,7 +8,7 @@ use signalbox_common::peek::abi::MAX_ANSWERING;
 use super::KernelPeek;
 use super::conditions::Conditions;
 use super::sysctl::{forwards, is_on};
-use crate::kernel::interfaces::Interface;
+use crate::kernel::interfaces::{self, Interface};
 use crate::kernel::netlink::Netlink;
 use crate::kernel::packet_sockets::{self, SharedFamilies};
 
@@ -54,6 +54,18 @@ impl KernelPeek {
         self.is_shared[1].store(found.v6, Relaxed);
     }
 
+    /// Looks for virtual addresses, which come from other nodes and go to them.
+    pub(super) fn look_for_addresses(&self) {
+        let snapshot = self.shared.snapshot.load();
+        if snapshot.floating.is_empty() {
+            return self.present.lock().clear();
+        }
+        let mut present = interfaces::addresses();
+        present.retain(|address| snapshot.floating.group_of(*address).is_some());
+        present.sort_unstable();
+        *self.present.lock() = present;
+    }
+
     /// Makes the thread check the machine in its next pass, because interfaces have changed.
     pub fn look_again(&self) {
         self.looks_again.store(true, Relaxed);
@@ -78,6 +90,7 @@ impl KernelPeek {
     pub(super) fn conditions(&self) -> Conditions {
         let mut conditions = Conditions::now(&self.shared, &self.cut);
         conditions.has_ports = self.has_ports.load(Relaxed);
+        conditions.present.clone_from(&self.present.lock());
         conditions.has_no_answers = self.has_no_answers.load(Relaxed);
         conditions
     }

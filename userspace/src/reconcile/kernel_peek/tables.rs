@@ -114,8 +114,9 @@ struct Builder<'a> {
     registry: &'a Registry,
     conditions: &'a Conditions,
     protocol: Protocol,
-    /// Addresses of this machine.
+    /// Addresses of this machine, and those that may come from other nodes.
     addresses: Vec<IpAddr>,
+    awaited: Vec<IpAddr>,
     /// Interfaces by their addresses, each looked up once.
     interfaces: HashMap<IpAddr, Option<u32>>,
     /// Looks up routes; `None` if the kernel does not permit it.
@@ -134,15 +135,18 @@ struct Builder<'a> {
 
 impl PeekTables {
     pub(super) fn of(snapshot: &Snapshot, registry: &Registry, conditions: &Conditions, seed: u64) -> Self {
+        let addresses: Vec<_> = interfaces::addresses()
+            .into_iter()
+            .filter(|address| !address.is_loopback())
+            .collect();
+        let awaited = snapshot.floating.vips().filter(|vip| !addresses.contains(vip));
         let mut builder = Builder {
             snapshot,
             registry,
             conditions,
             protocol: Protocol::Http,
-            addresses: interfaces::addresses()
-                .into_iter()
-                .filter(|address| !address.is_loopback())
-                .collect(),
+            awaited: awaited.collect(),
+            addresses,
             interfaces: HashMap::new(),
             netlink: Netlink::open().ok(),
             ways: HashMap::new(),
@@ -190,7 +194,8 @@ impl<'a> Builder<'a> {
             if let Some((key, limits)) = state.and_then(|state| limits::of_listener(listener, state, self.seed)) {
                 self.tables.limits.insert(key | u32::from(listener_number), limits);
             }
-            let own = local_binds(&self.snapshot.model.listeners, listener, &self.addresses);
+            let addresses = [self.addresses.as_slice(), &self.awaited].concat();
+            let own = local_binds(&self.snapshot.model.listeners, listener, &addresses);
             let mut obstacle = Some(PeekObstacle::NoLocalAddress);
             for (address, key) in own {
                 let numbers = if conditions.is_filtered(listener, address) {
@@ -215,6 +220,7 @@ impl<'a> Builder<'a> {
                     protocol: number,
                     moving,
                     clients,
+                    is_awaited: self.awaited.contains(&address).into(),
                 };
                 self.tables.bindings.insert(key, binding);
             }
@@ -237,7 +243,9 @@ impl<'a> Builder<'a> {
             return Err(PeekObstacle::FormerOwner);
         }
         let name = floating.name_of(group).unwrap_or_default();
-        if conditions.owned.as_ref().is_some_and(|owned| !owned.contains(name)) {
+        let is_others = conditions.owned.as_ref().is_some_and(|owned| !owned.contains(name));
+        // The sources come with an address that is awaited.
+        if is_others && !self.awaited.contains(&address) {
             return Ok(0);
         }
         if let Some((number, _)) = self.moving.get(&address) {
@@ -268,12 +276,15 @@ impl<'a> Builder<'a> {
         }
     }
 
-    /// The first address of this machine that moves together with a virtual address.
+    /// The first address that moves together with a virtual address, and is this machine's as far as that is.
     fn moving_source(&mut self, group: usize, vip: IpAddr, ordinary: IpAddr) -> Option<IpAddr> {
         let interfaces = &mut self.interfaces;
         let interface = |address| *interfaces.entry(address).or_insert_with(|| interface_of(address));
         let choice = source_address::floating_choice(&self.snapshot.floating, group, vip, ordinary, interface);
-        choice.into_iter().find(|source| self.addresses.contains(source))
+        let is_awaited = self.awaited.contains(&vip);
+        choice
+            .into_iter()
+            .find(|source| is_awaited || self.addresses.contains(source))
     }
 
     fn leave_out_listener(&mut self, listener: &Listener, obstacle: PeekObstacle) {
@@ -450,7 +461,7 @@ impl<'a> Builder<'a> {
     }
 }
 
-/// Addresses of this machine that belong to a listener, with their keys. A prefix may cover other addresses, but their
+/// Addresses that belong to a listener, with their keys. A prefix may cover other addresses, but their
 /// packets are forwarded elsewhere. An address in a more specific bind of another listener belongs to that listener.
 fn local_binds(all: &[Listener], listener: &Listener, addresses: &[IpAddr]) -> Vec<(IpAddr, (u32, SteerKey))> {
     let has = |bind: &Bind, address: IpAddr, port: u16| bind.port == port && bind.prefix.contains(&address);

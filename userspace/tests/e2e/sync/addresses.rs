@@ -70,10 +70,15 @@ impl Pair {
     }
 
     fn take_group(&self, group: usize, node: usize) {
+        self.add_group(group, node);
+        self.report_group(group, node, "master");
+    }
+
+    /// Gives the addresses of a group to a node whose balancer hears of it from the kernel alone.
+    pub(super) fn add_group(&self, group: usize, node: usize) {
         let add = |(address, device): (&str, &str)| format!("addr add {address} dev {device} nodad\n");
         self.nodes[node].ip(&MOVING[group].1.map(add).concat()).unwrap();
         self.set_neighbours(group, node, "permanent");
-        self.report_group(group, node, "master");
     }
 
     /// Has client and host find a node at the addresses, as its gratuitous ARP does.

@@ -11,12 +11,12 @@ use crate::kernel_peek::{PEEK, exits};
 use crate::lab::{SOON, eventually};
 
 /// Doors whose clients are routed by their first bytes.
-fn named() -> Vec<Door> {
+pub(super) fn named() -> Vec<Door> {
     doors().into_iter().filter(|door| !door.first.is_empty()).collect()
 }
 
 /// Waits until a node routes clients of these doors in the kernel, which it does soon after a move.
-fn wait_routed(pair: &Pair, node: usize, doors: &[Door]) {
+pub(super) fn wait_routed(pair: &Pair, node: usize, doors: &[Door]) {
     for door in doors {
         let is_routed = || {
             let before = exits(pair.balancer(node), "routed");

@@ -2,6 +2,7 @@
 
 mod addresses;
 mod config;
+mod cookies;
 mod crash;
 mod failures;
 mod fake_peers;

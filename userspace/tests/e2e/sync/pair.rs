@@ -207,9 +207,18 @@ impl Pair {
 
     /// Opens a flow; returns its ends after a few bytes each way.
     pub(super) fn enter(&self, door: &Door) -> (TcpStream, Arc<TcpStream>) {
-        let mut client = self.client.connect(door.at);
+        self.enter_with(door, self.client.connect(door.at))
+    }
+
+    /// Opens a flow by the connection of a client that has sent nothing.
+    pub(super) fn enter_with(&self, door: &Door, mut client: TcpStream) -> (TcpStream, Arc<TcpStream>) {
         client.set_nodelay(true).unwrap();
         client.write_all(&door.first).unwrap();
+        self.enter_spoken(door, client)
+    }
+
+    /// Opens a flow by the connection of a client that has sent its first data.
+    pub(super) fn enter_spoken(&self, door: &Door, client: TcpStream) -> (TcpStream, Arc<TcpStream>) {
         let host = self.accept(door.port);
         let mut received = vec![0; door.first.len()];
         (&*host).read_exact(&mut received).unwrap();

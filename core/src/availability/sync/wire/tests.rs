@@ -76,6 +76,13 @@ fn message_strategy() -> impl Strategy<Value = Message> {
         hand_over_strategy().prop_map(|hand_over| Message::HandOver(Box::new(hand_over))),
         prop::collection::vec("[a-z0-9]{1,20}", 0..5).prop_map(Message::Reclaim),
         Just(Message::ReclaimAnswer),
+        any::<[u64; 4]>().prop_map(|[born, first, second, clock_ms]| {
+            Message::CookieKey(SharedCookieKey {
+                born,
+                key: [first, second],
+                clock_ms,
+            })
+        }),
         any::<u32>().prop_map(Message::End),
         any::<u32>().prop_map(Message::Batch),
         any::<u32>().prop_map(Message::Ack),

@@ -1,0 +1,88 @@
+//! Keys of the cookies: the current one, by which SYNs are answered, and for a while the former one.
+
+use signalbox_common::net::seq::is_ahead;
+use signalbox_common::peek::{
+    abi::PeekConfig,
+    cookie::{self, CookieCheck, Echo},
+    cookie_key::{CookieKey, FORMER_TICKS, PeekCookies},
+};
+
+use super::{maps::PEEK_COOKIES, segment::Segment};
+use crate::cut::skb::{monotonic_ms, monotonic_ns, tick};
+
+/// The keys.
+#[inline(always)]
+fn keys() -> Option<&'static PeekCookies> {
+    PEEK_COOKIES.get(0)
+}
+
+/// Index of the current key.
+#[inline(always)]
+fn current_of(keys: &PeekCookies) -> u32 {
+    // SAFETY: aligned, whole; userspace writes it when the other key is complete.
+    unsafe { (&raw const keys.current).read_volatile() }
+}
+
+/// The current key.
+#[inline(always)]
+pub fn current() -> Option<&'static CookieKey> {
+    let keys = keys()?;
+    keys.keys.get(current_of(keys) as usize)
+}
+
+/// The former key, if its cookies are still accepted.
+#[inline(always)]
+fn former() -> Option<&'static CookieKey> {
+    let keys = keys()?;
+    // SAFETY: aligned, whole; userspace writes it.
+    let until = unsafe { (&raw const keys.former_until).read_volatile() };
+    if until == 0 || !is_ahead(until, tick(), FORMER_TICKS + 1) {
+        return None;
+    }
+    keys.keys.get((current_of(keys) ^ 1) as usize)
+}
+
+/// Checks the cookie of a segment, whose TSecr is `echo` where it `has_stamps`. 0 where it has none of these nodes.
+#[inline(always)]
+pub fn check(config: &PeekConfig, segment: &Segment, has_stamps: u32, echo: u32, out: &mut CookieCheck) -> u32 {
+    let Some(key) = current() else { return 0 };
+    if check_with(key, config, segment, u64::from(has_stamps) << 32 | u64::from(echo), out) != 0 {
+        return 1;
+    }
+    let Some(key) = former() else { return 0 };
+    check_with(key, config, segment, u64::from(has_stamps) << 32 | u64::from(echo), out)
+}
+
+/// Checks a cookie with a key. `echo`: TSecr, with a bit above where there is one. A function takes five arguments.
+#[inline(never)]
+fn check_with(key: &CookieKey, config: &PeekConfig, segment: &Segment, echo: u64, out: &mut CookieCheck) -> u32 {
+    let ts_ecr = (echo >> 32 != 0).then_some(echo as u32);
+    match find(key, config, segment, ts_ecr) {
+        Some(check) => {
+            *out = check;
+            1
+        }
+        None => 0,
+    }
+}
+
+#[inline(always)]
+fn find(key: &CookieKey, config: &PeekConfig, segment: &Segment, ts_ecr: Option<u32>) -> Option<CookieCheck> {
+    let echo = Echo {
+        seq: segment.tcp.seq,
+        ack: segment.tcp.ack,
+        ts_ecr,
+    };
+    let ahead = key.ahead_ms as u32;
+    let (epoch, now) = (
+        cookie::last_epoch(key.clock_ns(monotonic_ns())),
+        monotonic_ms().wrapping_add(ahead),
+    );
+    let hash = |epoch| cookie::hash(&key.key, &segment.tuple, epoch, ts_ecr.is_some());
+    let mut check = match cookie::check(hash(epoch), &echo, now, config.nodes) {
+        Some(check) => check,
+        None => cookie::check(hash(epoch.wrapping_sub(1)), &echo, now, config.nodes)?,
+    };
+    check.clock = check.clock.wrapping_add(ahead);
+    Some(check)
+}
