@@ -71,7 +71,8 @@ impl CookieKeys {
             }
             return OtherKey::Same;
         }
-        if (own.born, own.key) < (other.born, other.key) {
+        // No node says 0, which means here that there is no key.
+        if other.born == 0 || (own.born, own.key) < (other.born, other.key) {
             return OtherKey::Younger;
         }
         let (current, former_until) = self.words();

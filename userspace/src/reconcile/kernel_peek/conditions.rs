@@ -13,15 +13,12 @@ use super::sysctl::kernel_offers;
 use crate::kernel::Cut;
 use crate::kernel::cut::moving::is_over;
 use crate::state::filter_verdicts::FilterVerdicts;
-use crate::state::ha::OwnedGroups;
 use crate::state::shield::ShieldCover;
 use crate::state::{HostState, Shared, Snapshot};
 
 /// Conditions for all listeners, in addition to the snapshot.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Conditions {
-    /// Groups of virtual addresses that this node has; `None` before the first report.
-    pub(super) owned: Option<Arc<OwnedGroups>>,
     /// Virtual addresses that this machine has.
     pub(super) present: Vec<IpAddr>,
     /// Virtual addresses whose former owners drain: connections without a socket here are theirs.
@@ -56,7 +53,6 @@ impl Conditions {
         Self {
             present: Vec::new(),
             chained,
-            owned: shared.ha.is_reported().then(|| shared.ha.kept()),
             has_ports: true,
             filter: shared.kernel.filter_verdicts.load_full(),
             has_no_answers: false,

@@ -231,8 +231,7 @@ impl<'a> Builder<'a> {
         self.tables.bindings.values().any(|binding| binding.protocol == number)
     }
 
-    /// Number of a client destination that moves between nodes. 0 if the address does not move, or if another node has
-    /// it anyway.
+    /// Number of a client destination that moves between nodes; 0 if the address does not move.
     fn number_of_moving(&mut self, address: IpAddr, conditions: &Conditions) -> Result<u8, PeekObstacle> {
         let floating = &self.snapshot.floating;
         let Some(group) = floating.group_of(address) else {
@@ -241,12 +240,6 @@ impl<'a> Builder<'a> {
         // `cut_in` sends first data, which has no socket, to the former owner.
         if conditions.chained.contains(&address) {
             return Err(PeekObstacle::FormerOwner);
-        }
-        let name = floating.name_of(group).unwrap_or_default();
-        let is_others = conditions.owned.as_ref().is_some_and(|owned| !owned.contains(name));
-        // The sources come with an address that is awaited.
-        if is_others && !self.awaited.contains(&address) {
-            return Ok(0);
         }
         if let Some((number, _)) = self.moving.get(&address) {
             return Ok(*number);
