@@ -43,7 +43,7 @@ fn former() -> Option<&'static CookieKey> {
 }
 
 /// Checks the cookie of a segment, whose TSecr is `echo` where it `has_stamps`. 0 where it has none of these nodes.
-#[inline(always)]
+#[inline(never)]
 pub fn check(config: &PeekConfig, segment: &Segment, has_stamps: u32, echo: u32, out: &mut CookieCheck) -> u32 {
     let Some(key) = current() else { return 0 };
     if check_with(key, config, segment, u64::from(has_stamps) << 32 | u64::from(echo), out) != 0 {
