@@ -5,12 +5,17 @@ use aya_obj::generated::bpf_map_type;
 use aya_obj::maps::PinningType;
 use aya_obj::{Object, ProgramSection};
 
-use super::floor::Needs;
+use super::{
+    floor::Needs,
+    stack::{self, Chain},
+};
 
 pub(super) struct Face {
     pub(super) programs: Vec<Program>,
     pub(super) maps: Vec<Map>,
     pub(super) needs: Needs,
+    /// The chain of functions with the most bytes of stack.
+    pub(super) stack: Chain,
 }
 
 pub(super) struct Program {
@@ -68,7 +73,13 @@ pub(super) fn read(bytes: &[u8]) -> Result<Face> {
     }
     programs.sort_by(|a, b| a.name.cmp(&b.name));
     maps.sort_by(|a, b| a.name.cmp(&b.name));
-    Ok(Face { programs, maps, needs })
+    let stack = stack::deepest(bytes)?;
+    Ok(Face {
+        programs,
+        maps,
+        needs,
+        stack,
+    })
 }
 
 fn map_type(number: u32) -> String {

@@ -7,6 +7,7 @@
 mod elf;
 mod floor;
 mod maps;
+mod stack;
 
 use std::{fmt::Write as _, fs, path::PathBuf};
 
@@ -39,6 +40,9 @@ pub(crate) fn run(args: &AbiArgs) -> Result<()> {
     let now = text(abi_version(&lib)?, &objects);
     print!("{now}");
     for (name, object) in &objects {
+        if let Some(reason) = object.stack.too_deep() {
+            bail!("{name} does not load on older kernels: {reason}");
+        }
         let too_new = object.needs.too_new(name);
         if !too_new.is_empty() {
             bail!(
@@ -81,6 +85,7 @@ fn text(version: u32, objects: &[(&str, elf::Face)]) -> String {
         for map in &object.maps {
             let _ = writeln!(text, "{name} map {} {}", map.name, map.layout);
         }
+        let _ = writeln!(text, "{name} stack {}", object.stack.bytes);
         for (need, (major, minor)) in object.needs.all() {
             let _ = writeln!(text, "{name} needs {major}.{minor} {need}");
         }
