@@ -5,6 +5,7 @@
 
 pub mod access_log;
 pub mod apply_waiting;
+pub mod connection_ids;
 pub mod counts;
 mod entities;
 pub mod error_pages;
@@ -48,6 +49,7 @@ use signalbox_core::routing::view::RoutingView;
 use signalbox_core::wire::hostname::{Hostname, HostnamePattern};
 use tokio::sync::broadcast;
 
+use connection_ids::ConnectionIds;
 use counts::LimitCounts;
 pub use entities::{ClusterState, HostQueue, HostState, ListenerState, RouteState};
 use shared::{AppliedChanges, KernelView, ProcessLife, TlsFiles};
@@ -220,6 +222,7 @@ pub struct Shared {
     pub any_ticket: Counter,
     /// Counter that numbers requests with an id.
     pub request_ids: Counter,
+    pub connection_ids: ConnectionIds,
     pub limits: LimitCounts,
     /// Active error pages.
     pub error_pages: ArcSwap<ErrorPages>,

@@ -97,7 +97,7 @@ pub const MAX_PAYLOAD_BYTES: u32 = 2920;
 pub const PAYLOAD_ROOM: usize = 4096;
 
 /// Room in front of first data, for a PROXY header; a power of two.
-pub const HEAD_ROOM: usize = 128;
+pub const HEAD_ROOM: usize = 256;
 
 /// Most turns of a route among its clusters, and of a cluster among its hosts; with more, connections are passed up.
 pub const MAX_TURNS: usize = 128;
@@ -228,7 +228,7 @@ pub struct PeekCluster {
     pub max_host_connections: u32,
     /// Word of `PEEK_COUNTS` that counts the connections that wait for a host.
     pub queue: u32,
-    /// 1: its hosts get a PROXY header.
+    /// Bits of [`part`](super::proxy::part): the PROXY header that its hosts get.
     pub proxy: u32,
     /// Number of turns, or of hosts.
     pub turns: u32,
@@ -312,6 +312,10 @@ pub struct PeekAbout {
     pub counted: u32,
     /// Word of `PEEK_COUNTS` of the flow's host.
     pub count: u32,
+    /// Bits of [`part`](super::proxy::part): the PROXY header that the flow's host gets.
+    pub parts: u32,
+    /// Always zero.
+    pub _pad: u32,
 }
 
 /// The host that the program has chosen for a connection that it has passed up: element of `PEEK_CHOSEN`, mapped into
@@ -451,10 +455,10 @@ pub struct PeekReading {
     pub counted: u32,
     /// 1: the route has limits.
     pub limits: u32,
-    /// 1: the host gets a PROXY header.
-    pub gets_header: u32,
-    /// The header up to the name's first byte, in network order.
-    pub proxy: [u32; 14],
+    /// Bits of [`part`](super::proxy::part): the PROXY header that the host gets.
+    pub parts: u32,
+    /// The header's fixed part and addresses, in network order.
+    pub proxy: [u32; 13],
     /// Bytes that the writing of the header overwrites for a moment.
     pub saved: [u32; 16],
     /// Number of its route.
@@ -593,11 +597,11 @@ const _: () = assert!(size_of::<PeekCluster>() == 280);
 const _: () = assert!(size_of::<PeekMaglev>() == 65_544);
 const _: () = assert!(size_of::<PeekHost>() == 128);
 const _: () = assert!(size_of::<PeekLimits>() == 32);
-const _: () = assert!(size_of::<PeekAbout>() == 80);
+const _: () = assert!(size_of::<PeekAbout>() == 88);
 // Programs copy the name by words.
 const _: () = assert!(core::mem::offset_of!(PeekAbout, name) == 0 && core::mem::offset_of!(PeekReading, name) == 0);
 const _: () = assert!(align_of::<PeekReading>() == 8);
-const _: () = assert!(size_of::<PeekPayload>() == 4240);
+const _: () = assert!(size_of::<PeekPayload>() == 4368);
 // A header and the bytes after it are sent as one piece.
 const _: () = assert!(core::mem::offset_of!(PeekPayload, data) == PeekPayload::HEAD_OFFSET + HEAD_ROOM);
 const _: () = assert!(size_of::<PeekPending>() == 48);

@@ -11,6 +11,8 @@ pub struct PeekConfig {
     pub key: [u64; 2],
     /// Seed of the cells of sources.
     pub seed: u64,
+    /// Seed of the connections' ids.
+    pub id_seed: u64,
     /// Tick until which SYNs are answered: userspace is alive.
     pub alive_until: u32,
     /// First entry of `CUT_FLOWS` that the program claims, and their number for each CPU.
@@ -89,7 +91,7 @@ impl PeekConfig {
     }
 }
 
-const _: () = assert!(size_of::<PeekConfig>() == 160);
+const _: () = assert!(size_of::<PeekConfig>() == 168);
 
 // SAFETY: repr(C), no implicit padding, every bit pattern is a valid value.
 #[cfg(feature = "user")]

@@ -13,6 +13,7 @@ pub mod cookie_key;
 pub mod hello;
 pub mod name;
 mod passed_up;
+pub mod proxy;
 pub mod request;
 
 /// Outcome of a look at the first data of a connection.

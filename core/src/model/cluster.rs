@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 use super::kubernetes::KubernetesSource;
 use super::tls::BackendTls;
 use super::{ClusterRole, Ejection, HealthCheck, HealthPage, JoinPolicy, NamedHost, Protocol, SubsetSize, word_of};
+use crate::wire::peek::proxy::ProxyTlvs;
 
 /// Cluster: the router hosts that serve the same applications.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -23,8 +24,8 @@ pub struct Cluster {
     pub health: HealthCheck,
     /// Ejection of hosts whose real connects fail.
     pub ejection: Ejection,
-    /// Whether hosts are sent a PROXY protocol v2 header.
-    pub proxy_protocol: bool,
+    /// TLVs of the PROXY protocol v2 header that hosts are sent; `None`: they get no header.
+    pub proxy_protocol: Option<ProxyTlvs>,
     /// Drain time of flows when the cluster or a host is taken out of rotation; `None`: [`Timeouts::drain`].
     pub drain: Option<Duration>,
     /// Hosts that the configuration names.

@@ -49,7 +49,7 @@ impl Cluster {
             balance: Balance::LeastConnections,
             health: HealthCheck::DEFAULT,
             ejection: Ejection::DEFAULT,
-            proxy_protocol: false,
+            proxy_protocol: None,
             drain: None,
             hosts: Vec::new(),
             named_hosts: Vec::new(),

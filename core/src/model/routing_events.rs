@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use super::{AppPattern, Balance, Ejection, ExposeRule, HealthCheck, Probe};
+use crate::wire::peek::proxy::ProxyTlvs;
 
 /// Origin of the events of OpenShift's routing SPI, and settings for the applications in them.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -65,8 +66,8 @@ pub struct ApplicationSettings {
     pub health_page: HealthPageTemplate,
     /// Ejection of hosts whose real connects fail.
     pub ejection: Ejection,
-    /// Whether hosts are sent a PROXY protocol v2 header.
-    pub proxy_protocol: bool,
+    /// TLVs of the PROXY protocol v2 header that hosts are sent; `None`: they get no header.
+    pub proxy_protocol: Option<ProxyTlvs>,
     /// Drain time when an application or its host is taken out of rotation; `None`: [`super::Timeouts::drain`].
     pub drain: Option<Duration>,
 }

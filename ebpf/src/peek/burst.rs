@@ -22,8 +22,8 @@ use super::{
     frame::{self, AFTER_HEAD, Burst, Frame},
     hop::HOP_LIFETIME_TICKS,
     keep::keep,
-    maps::{CUT_CT, CUT_FLOWS, PEEK_CURSOR, PEEK_READING, about},
-    proxy::write_header,
+    maps::{CUT_CT, CUT_FLOWS, PEEK_CURSOR, PEEK_READING},
+    proxy::prepend,
     segment::{Segment, segment_room},
     settings::{config, our_mss},
 };
@@ -101,21 +101,6 @@ fn segment<F: Family>(
 pub fn is_ours(payload: &PeekPayload, generation: u32) -> bool {
     // SAFETY: aligned, whole; the CPU that has the element changes the number first of all.
     unsafe { (&raw const payload.generation).read_volatile() == generation }
-}
-
-/// Writes a flow's PROXY header, if its host gets one. 0 where that is not possible.
-#[inline(never)]
-pub fn prepend<F: Family>(payload: &mut PeekPayload, flow: &CutFlow, index: u32) -> u32 {
-    let header = flow.handoff_end.wrapping_sub(flow.isn_b);
-    if header == 0 {
-        return 1;
-    }
-    let Some(about) = config().and_then(|config| about(config, index)) else {
-        return 0;
-    };
-    // SAFETY: the element of a flow, of which numbers and bytes are read. Another program's flow has begun at another tick.
-    let about = unsafe { &*about };
-    u32::from(about.started == flow.started && write_header::<F>(payload, flow, about) == header)
 }
 
 /// The client's window in the units of leg B.

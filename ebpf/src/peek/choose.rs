@@ -96,7 +96,7 @@ fn try_choose(reading: &mut PeekReading, client: &[u32; 4]) -> Option<()> {
     reading.route = number;
     reading.max_host_connections = cluster.max_host_connections;
     reading.queue = cluster.queue;
-    reading.gets_header = cluster.proxy;
+    reading.parts = cluster.proxy;
     let host = match cluster.balance {
         balance::TURNS => host_of(cluster, turn)?,
         balance::LEAST_CONNECTIONS => least_loaded(cluster, turn, reading)?,

@@ -15,6 +15,7 @@ use signalbox_common::{
             PeekPending, PeekReading, PeekSourceKey, protocol,
         },
         cookie::{self, CookieCheck},
+        proxy::header_length,
     },
 };
 
@@ -34,7 +35,7 @@ use super::{
     miss,
     parts::{goes_on, wait_for_rest},
     pass_up::{pass_up, passed_up, swapped_macs},
-    proxy::header_length,
+    proxy::address_bytes,
     read::read_name,
     segment::{Checksum, Segment},
     settings::{OUR_SCALE, config, is_alive, micros, our_mss, scale_factor},
@@ -355,11 +356,7 @@ fn begin<F: Family>(
     pending.scale_b = options.scale;
     pending.ports_a = segment.tuple.ports;
     pending.ports_b = host.port << 16 | port;
-    pending.injected = if reading.gets_header != 0 {
-        header_length::<F>(reading.name.length)
-    } else {
-        0
-    };
+    pending.injected = header_length(reading.parts, address_bytes::<F>(), reading.name.length.into());
     pending.consumed = 0;
     pending.ts_clock_a = check.clock;
     pending.ts_clock_b = cookie::hash(&config.key, arriving, 0, true).clock();
@@ -394,6 +391,7 @@ fn describe(config: &PeekConfig, index: u32, reading: &PeekReading, count: u32) 
         (*about).accepted_after = 0;
         (*about).counted = reading.counted;
         (*about).count = count;
+        (*about).parts = reading.parts;
     }
 }
 

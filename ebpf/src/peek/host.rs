@@ -24,7 +24,7 @@ use signalbox_common::{
 
 use super::{
     DROP,
-    burst::{self, NOT_SENT, prepend, window_for_host},
+    burst::{self, NOT_SENT, window_for_host},
     exit,
     first::send,
     frame::{self, Burst, Frame},
@@ -34,6 +34,7 @@ use super::{
     },
     miss,
     pass_up::swapped_macs,
+    proxy::prepend,
     release::{give_up, hold, let_go, note_failure, note_unfit, set_aside},
     segment::{Checksum, Segment, segment_room},
     settings::{config, is_alive, micros},

@@ -8,7 +8,7 @@ use signalbox_core::model::ApplicationSettings;
 use super::map::MapDecoder;
 use super::node::{NodeRef, Position};
 use super::report::{Report, quote};
-use super::{clusters, health};
+use super::{clusters, health, proxy};
 
 /// Most patterns, because each application is compared with all of them.
 const MAX_PATTERNS: usize = 1024;
@@ -40,8 +40,8 @@ fn decode_one(
     let drain = map.take("drain");
     map.finish(report);
     let pattern = pattern.and_then(|place| self::pattern(&place, seen, report));
-    let proxy_protocol = clusters::proxy_protocol(proxy_protocol.as_ref(), report);
-    let (health, asking) = health::of_applications(health.as_ref(), proxy_protocol, report);
+    let proxy_protocol = proxy::header(proxy_protocol.as_ref(), report);
+    let (health, asking) = health::of_applications(health.as_ref(), proxy_protocol.is_some(), report);
     Some(ApplicationSettings {
         pattern: pattern?,
         balance: clusters::balance(balance.as_ref(), report),

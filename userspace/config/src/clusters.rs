@@ -15,7 +15,7 @@ use super::report::{Report, did_you_mean, quote};
 use super::scalar::{optional_value, or_default};
 use super::subset;
 use super::unique::UniqueNames;
-use super::{health, hosts, kubernetes, tls};
+use super::{health, hosts, kubernetes, proxy, tls};
 
 const MAX_CLUSTERS: usize = 65_535;
 
@@ -203,8 +203,8 @@ fn cluster(
     });
     let balance = self::balance(balance.as_ref(), report);
     let ejection = self::ejection(ejection.as_ref(), report);
-    let proxy_protocol = self::proxy_protocol(proxy_protocol.as_ref(), report);
-    let health = health::check(health.as_ref(), proxy_protocol, report);
+    let proxy_protocol = proxy::header(proxy_protocol.as_ref(), report);
+    let health = health::check(health.as_ref(), proxy_protocol.is_some(), report);
     let learn = or_default(learn.as_ref(), false, |place| place.flag(report));
     let kubernetes = optional_value(kubernetes.as_ref(), |place| kubernetes::source(place, report));
     let join = or_default(join.as_ref(), JoinPolicy::None, |place| {
@@ -250,14 +250,6 @@ fn cluster(
 pub(super) fn balance(place: Option<&NodeRef<'_>>, report: &mut Report) -> Balance {
     or_default(place, Balance::LeastConnections, |place| {
         place.keyword("a way to balance", &Balance::ALL, report)
-    })
-}
-
-/// Decodes whether hosts are sent a PROXY header.
-pub(super) fn proxy_protocol(place: Option<&NodeRef<'_>>, report: &mut Report) -> bool {
-    let words = [("v2", true), ("none", false)];
-    or_default(place, false, |place| {
-        place.keyword("a version of the PROXY protocol", &words, report)
     })
 }
 

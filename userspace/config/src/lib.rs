@@ -26,6 +26,7 @@ mod node;
 mod observe;
 mod pages;
 mod places;
+mod proxy;
 mod read;
 mod report;
 mod requests;

@@ -54,6 +54,16 @@ const KEY_PIN: &str = "PEEK_KEY";
 /// Keys of the cookies, pinned: a successor accepts its predecessor's cookies.
 const COOKIES: &str = "PEEK_COOKIES";
 
+/// Note of a program about a flow that it has begun.
+pub struct FlowNote {
+    /// Name that the client has asked for.
+    pub name: PeekName,
+    /// Time that the host took to accept the flow; `None`: it has not.
+    pub accepted_after: Option<Duration>,
+    /// Bits of [`signalbox_common::peek::proxy::part`]: the PROXY header that the host gets.
+    pub parts: u32,
+}
+
 /// Kernel objects of the kernel peek.
 pub struct Peek {
     bindings: MapFd,
@@ -284,14 +294,17 @@ impl Peek {
         }
     }
 
-    /// Returns what the program has noted about a flow that it began at a tick: the name that its client has asked for, and
-    /// the time that the host took to accept it, if it has. `None` if the program's note is of another flow.
+    /// Returns the program's note about a flow that it began at a tick; `None` if the note is of another flow.
     #[must_use]
-    pub fn about(&self, flow: u32, started: u32) -> Option<(PeekName, Option<Duration>)> {
+    pub fn about(&self, flow: u32, started: u32) -> Option<FlowNote> {
         // SAFETY: aligned, within the mapping. The program writes the element once more when it takes the entry for another
         // flow, which begins at another tick.
         let about = unsafe { self.about_of(flow)?.read_volatile() };
-        (about.started == started).then(|| (about.name, accepted_after_of(about.accepted_after)))
+        (about.started == started).then(|| FlowNote {
+            name: about.name,
+            accepted_after: accepted_after_of(about.accepted_after),
+            parts: about.parts,
+        })
     }
 
     fn about_of(&self, flow: u32) -> Option<*mut PeekAbout> {

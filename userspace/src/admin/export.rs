@@ -93,7 +93,7 @@ fn whole_table(snapshot: &Snapshot) -> ExportAnswer {
         ExportedCluster {
             name: cluster.name.clone(),
             balance: cluster.balance.as_str().into(),
-            proxy_protocol: cluster.proxy_protocol,
+            proxy_protocol: cluster.proxy_protocol.is_some(),
             hosts: hosts.collect(),
         }
     });

@@ -160,7 +160,7 @@ pub fn clusters(control: &Control) -> ClustersAnswer {
         name: cluster.name.clone(),
         waits_for: crate::compat::routing_spi::why_waiting(&snapshot.discovered, cluster).map(Into::into),
         balance: cluster.balance.as_str().into(),
-        proxy_protocol: cluster.proxy_protocol,
+        proxy_protocol: cluster.proxy_protocol.is_some(),
         hosts: hosts.len(),
         healthy_hosts: hosts.iter().filter(|host| host.health().0.usable()).count(),
         active_connections: state.active.iter().map(signalbox_core::limits::stats::Gauge::get).sum(),

@@ -101,7 +101,7 @@ fn hosts_of(snapshot: &Snapshot, cluster: &str, protocol: Protocol) -> Vec<Asked
         Some(AskedHost {
             name: host.name.clone(),
             target: SocketAddr::new(host.address, host.port(protocol)?),
-            sends_header: configured.proxy_protocol,
+            sends_header: configured.proxy_protocol.is_some(),
         })
     };
     snapshot.view.usable(at, protocol).iter().filter_map(asked).collect()

@@ -5,14 +5,17 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
 use signalbox_common::hash;
+use signalbox_common::peek::proxy::ConnectionId;
 use signalbox_core::model::claimed::{ClusterAllow, is_served};
 use signalbox_core::model::{ClusterWithBackup, Protocol};
 use signalbox_core::routing::affinity::Stickiness;
 use signalbox_core::routing::balance::PickContext;
 use signalbox_core::routing::view::Destination;
 use signalbox_core::wire::address::ipv4_mapped;
+use signalbox_core::wire::peek::proxy::{ProxyTlvs, ToldConnection, v2_header};
 
 use crate::kernel::peek::ChosenHost;
+use crate::state::connection_ids::ConnectionIds;
 use crate::state::route_stats::RouteClusterStats;
 use crate::state::{ClusterState, HostState, RouteState, Shared, Snapshot};
 
@@ -21,7 +24,10 @@ pub struct Lease {
     pub cluster: Arc<ClusterState>,
     pub host: Arc<HostState>,
     pub backend: SocketAddr,
-    pub proxy_protocol: bool,
+    /// TLVs of the PROXY header that the host gets; `None`: it gets no header.
+    pub proxy: Option<ProxyTlvs>,
+    /// Id of the connection in the header.
+    pub connection_id: Option<ConnectionId>,
     /// Whether the host gets HTTP/2 with prior knowledge when the connection to it has no TLS.
     pub h2c: bool,
     pub repairs_answers: bool,
@@ -37,6 +43,16 @@ impl Lease {
         share.connections.inc();
         share.active.enter();
         self.stats = Some(share);
+    }
+
+    /// PROXY header for a new connection to the host, empty if it gets none. The connection gets its id here.
+    pub fn proxy_header(&mut self, ids: &ConnectionIds, told: &ToldConnection<'_>) -> Vec<u8> {
+        let Some(tlvs) = self.proxy else {
+            return Vec::new();
+        };
+        self.connection_id = tlvs.unique_id.then(|| ids.next());
+        let id = self.connection_id;
+        v2_header(&ToldConnection { id, ..*told }, tlvs)
     }
 
     /// Keeps the connection counted after the drop: the flow GC gives the count back when the flow
@@ -359,7 +375,8 @@ impl<'a> Chooser<'a> {
             cluster: Arc::clone(self.snapshot.clusters.get(c)?),
             host: Arc::clone(self.snapshot.hosts.get(c)?.get(h)?),
             backend: SocketAddr::new(host.address, host.port(self.protocol)?),
-            proxy_protocol: configured.proxy_protocol,
+            proxy: configured.proxy_protocol,
+            connection_id: None,
             h2c: configured.h2c,
             repairs_answers: configured.repairs_answers,
             stats: None,

@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
 use signalbox_core::availability::ha::floating::FloatingSources;
-use signalbox_core::wire::peek::proxy;
+use signalbox_core::wire::peek::proxy::ToldConnection;
 use signalbox_tls::host_fault::{AuthoritySetting, HostTlsFault};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
@@ -78,14 +78,17 @@ pub(super) async fn connect(
     let mut last = None;
     while chooser.attempts() < MAX_HOSTS_TRIED {
         // Only the connection's own bytes show whether its client has left, and those belong to the host.
-        let Ok(lease) = queue::next_host(chooser, snapshot.model.timeouts.queue, || false).await else {
+        let Ok(mut lease) = queue::next_host(chooser, snapshot.model.timeouts.queue, || false).await else {
             break;
         };
-        let mut preamble = if lease.proxy_protocol {
-            proxy::v2_header(ask.true_client, ask.destination, ask.name)
-        } else {
-            Vec::new()
+        let told = ToldConnection {
+            client: ask.true_client,
+            destination: ask.destination,
+            name: ask.name,
+            alpn: None,
+            id: None,
         };
+        let mut preamble = lease.proxy_header(&worker.shared.connection_ids, &told);
         preamble.extend_from_slice(ask.consumed_payload);
         let dialled = dial(worker, &lease, ask, preamble.len());
         match try_host(worker, snapshot, &lease, ask.route, dialled).await {

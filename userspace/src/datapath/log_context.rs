@@ -5,6 +5,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use signalbox_common::peek::proxy::ConnectionId;
 use signalbox_core::model::{Protocol, Tier};
 use signalbox_core::wire::hostname::Hostname;
 
@@ -52,6 +53,7 @@ impl PendingConnection<'_> {
                 bytes_out: 0,
                 duration: self.accepted.elapsed(),
                 connect: None,
+                connection_id: None,
                 end: ConnectionEnd::Refused(why),
                 closed_by: None,
                 request: self.request.cloned(),
@@ -65,6 +67,8 @@ pub(super) struct LogContext {
     pub(super) protocol: Protocol,
     pub(super) name: Option<Hostname>,
     pub(super) connect: Duration,
+    /// Id in the PROXY header of the host.
+    pub(super) connection_id: Option<ConnectionId>,
     /// Request, where requests are routed one by one.
     pub(super) request: Option<RequestLine>,
 }
@@ -94,6 +98,7 @@ impl LogContext {
             bytes_out: flow.map_or(0, |flow| flow.bytes_out.get()),
             duration: self.accepted.elapsed(),
             connect: Some(self.connect),
+            connection_id: self.connection_id,
             end: ConnectionEnd::Flow(end),
             // `closed_by` names the sender of the first FIN. A reset ends a direction too, so it is left out.
             closed_by: flow.filter(|_| end == FlowEnd::Finished).and_then(|flow| {
@@ -113,6 +118,7 @@ impl LogContext {
             client,
             name: self.name.clone(),
             connect: self.connect,
+            connection_id: self.connection_id,
             setup: before,
             request: self.request.clone(),
         };

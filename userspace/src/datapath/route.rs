@@ -174,6 +174,7 @@ impl Arrival<'_> {
                 share.quality.connected(connect_time);
             }
         }
+        let connection_id = lease.connection_id;
         Ok(ConnectedHost {
             host,
             context: FlowContext {
@@ -204,6 +205,7 @@ impl Arrival<'_> {
                     protocol,
                     name: request.hostname,
                     connect: connect_time,
+                    connection_id,
                     request: None,
                 })
             }),

@@ -244,6 +244,7 @@ impl KernelPeek {
         };
         PeekConfig {
             seed: self.shared.seed,
+            id_seed: self.shared.connection_ids.seed(),
             of_source: model.limits.per_source.concurrent,
             in_all: model.limits.max_connections.unwrap_or(0),
             per_second: model.limits.per_source.per_second,

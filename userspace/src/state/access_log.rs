@@ -16,6 +16,7 @@ use std::time::{Duration, Instant};
 use arc_swap::ArcSwapOption;
 use parking_lot::Mutex;
 use signalbox_common::hash;
+use signalbox_common::peek::proxy::ConnectionId;
 use signalbox_core::limits::stats::Counter;
 use signalbox_core::model::{AccessLog as Settings, LogTarget, Tier};
 use signalbox_core::wire::hostname::Hostname;
@@ -33,6 +34,8 @@ pub struct FlowDetails {
     pub name: Option<Hostname>,
     /// Time that the successful connect to the host took.
     pub connect: Duration,
+    /// Id in the PROXY header of the host.
+    pub connection_id: Option<ConnectionId>,
     /// Time from the connection's accept to the flow's entry in the table.
     pub setup: Duration,
     /// Request, where requests are routed one by one.
@@ -59,6 +62,8 @@ pub struct ConnectionRecord {
     pub bytes_out: u64,
     pub duration: Duration,
     pub connect: Option<Duration>,
+    /// Id in the PROXY header of the host.
+    pub connection_id: Option<ConnectionId>,
     pub end: ConnectionEnd,
     /// Side that finished first, if known: `client` or `host`.
     pub closed_by: Option<&'static str>,

@@ -11,6 +11,7 @@ use signalbox_core::limits::stats::Counter;
 use signalbox_core::model::Model;
 use signalbox_core::routing::view::{Eligibility, RoutingView};
 
+use super::connection_ids::ConnectionIds;
 use super::counts::LimitCounts;
 use super::route_stats::labels::RouteLabels;
 use super::shared::{AppliedChanges, KernelView, ProcessLife, TlsFiles};
@@ -78,6 +79,7 @@ impl Shared {
             },
             any_ticket: Counter::default(),
             request_ids: Counter::default(),
+            connection_ids: ConnectionIds::random(),
             limits: counts,
             error_pages: ArcSwap::default(),
             log: Arc::default(),

@@ -5,6 +5,7 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 
 use rustls::pki_types::CertificateDer;
+use signalbox_core::model::tls::HttpVersion;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 
@@ -29,10 +30,12 @@ impl TlsStream {
         self.0.get_ref().1.peer_certificates()?.first()
     }
 
-    /// Whether the peers have chosen HTTP/2 by ALPN (RFC 7301).
+    /// Version of HTTP that the peers have agreed upon by ALPN (RFC 7301).
     #[must_use]
-    pub fn has_chosen_http2(&self) -> bool {
-        self.0.get_ref().1.alpn_protocol() == Some(b"h2")
+    pub fn alpn(&self) -> Option<HttpVersion> {
+        let chosen = self.0.get_ref().1.alpn_protocol()?;
+        let mut known = [HttpVersion::Http11, HttpVersion::Http2].into_iter();
+        known.find(|version| version.as_str().as_bytes() == chosen)
     }
 
     /// Says to the peer that nothing more comes (`close_notify`, RFC 8446, section 6.1), as far as the socket takes it

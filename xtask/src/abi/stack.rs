@@ -52,8 +52,8 @@ impl Chain {
         let is_too_deep = self.bytes > MOST_BYTES || self.functions.len() > MOST_FRAMES;
         is_too_deep.then(|| {
             format!(
-                "its functions {} have {} bytes of stack in {} frames; kernels before 6.10 allow {MOST_BYTES} bytes in \
-                 {MOST_FRAMES} frames",
+                "its functions {} have {} bytes of stack in {} frames, and kernels before 6.10 allow {MOST_BYTES} bytes \
+                 in {MOST_FRAMES} frames",
                 self.functions.join(" > "),
                 self.bytes,
                 self.functions.len(),
@@ -94,8 +94,9 @@ fn chain_from(
             deepest = chain;
         }
     }
-    deepest.bytes += function.frame.max(1).next_multiple_of(STEP);
-    deepest.functions.insert(0, function.name.clone());
+    let frame = function.frame.max(1).next_multiple_of(STEP);
+    deepest.bytes += frame;
+    deepest.functions.insert(0, format!("{} ({frame})", function.name));
     known.insert(place, Some(deepest.clone()));
     Ok(deepest)
 }
@@ -279,7 +280,10 @@ mod tests {
         assert_eq!((fits.bytes, fits.functions.len()), (32 + 352 + 128, 3));
         assert_eq!(fits.too_deep(), None);
         let refused = chain(functions(129)).unwrap().too_deep().unwrap();
-        assert!(refused.contains("f0 > f321 > f129 have 544 bytes"), "{refused}");
+        assert!(
+            refused.contains("f0 (32) > f321 (352) > f129 (160) have 544 bytes"),
+            "{refused}"
+        );
     }
 
     #[test]

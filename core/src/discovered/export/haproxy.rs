@@ -62,7 +62,7 @@ pub(super) fn backends(table: &ExportTable<'_>) -> String {
                 server.at,
                 server.weight
             );
-            text.push_str(if server.cluster.proxy_protocol {
+            text.push_str(if server.cluster.proxy_protocol.is_some() {
                 " send-proxy-v2"
             } else {
                 ""

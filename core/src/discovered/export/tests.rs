@@ -1,5 +1,6 @@
 use super::*;
 use crate::model::Route;
+use crate::wire::peek::proxy::ProxyTlvs;
 
 fn route(host: &str, clusters: &[(usize, u32)]) -> Route {
     Route {
@@ -24,7 +25,7 @@ fn model() -> Model {
     let mut model = crate::routing::view::tests::model();
     model.clusters[0].hosts[1].weight = 3;
     model.clusters[1].name = "shop/web".into();
-    model.clusters[1].proxy_protocol = true;
+    model.clusters[1].proxy_protocol = Some(ProxyTlvs::DEFAULT);
     model.clusters[1].balance = Balance::Maglev;
     model.clusters.push(Cluster::discovered("bank/new"));
     model.routes = vec![

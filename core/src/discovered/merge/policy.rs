@@ -43,7 +43,7 @@ struct Holder<'a> {
 impl<'a> Holder<'a> {
     /// Whether the cluster's routers get the client's address, and obey settings that depend on it themselves.
     fn knows_client(&self) -> bool {
-        self.cluster.role == ClusterRole::Routers && self.cluster.proxy_protocol
+        self.cluster.role == ClusterRole::Routers && self.cluster.proxy_protocol.is_some()
     }
 
     /// Settings for a path: those of the cluster's only Route, or of the one with the longest path that has it.

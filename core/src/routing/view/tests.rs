@@ -31,7 +31,7 @@ pub(crate) fn model() -> Model {
             time: Duration::from_secs(10),
             max_percent: 50,
         },
-        proxy_protocol: false,
+        proxy_protocol: None,
         drain: None,
         hosts,
         named_hosts: Vec::new(),

@@ -152,4 +152,12 @@ fn proxy_protocol() {
         "clusters[1].proxy_protocol",
         "`v1` is not a version of the PROXY protocol; did you mean `v2`?",
     );
+    only_mistakes(
+        &|to: &str| bent("name: west\n", &format!("name: west\n    proxy_protocol: {to}\n")),
+        "
+            { version: 1 }                 | clusters[1].proxy_protocol.version | hosts get version 2
+            { version: 2, tlvs: [crc32] }  | clusters[1].proxy_protocol.tlvs[0] | did you mean `crc32c`?
+            { version: 2, tlvs: alpn }     | clusters[1].proxy_protocol.tlvs    | expected a list
+        ",
+    );
 }

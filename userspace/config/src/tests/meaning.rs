@@ -6,6 +6,7 @@ use signalbox_core::model::{
     Balance, CheckProxyHeader, HttpProbe, PeekPlace, Probe, Protocol, Routing, Tier, TlsProbe, Unmatched,
 };
 use signalbox_core::routing::health::Hysteresis;
+use signalbox_core::wire::peek::proxy::ProxyTlvs;
 
 use super::{EXAMPLE, bent, documented, mistakes_of, plus, right};
 
@@ -100,7 +101,7 @@ fn omitted_settings_have_their_defaults() {
     let cluster = &model.clusters[0];
     assert_eq!(
         (cluster.balance, cluster.proxy_protocol),
-        (Balance::LeastConnections, false)
+        (Balance::LeastConnections, None)
     );
     let health = &cluster.health;
     assert_eq!((&health.probe, health.rise, health.fall), (&Probe::Router, 2, 1));
@@ -178,7 +179,10 @@ fn every_setting_is_read() {
         (Some(Tier::Copy), Some(Tier::Splice), None)
     );
     let cluster = &model.clusters[0];
-    assert_eq!((cluster.balance, cluster.proxy_protocol), (Balance::Maglev, true));
+    assert_eq!(
+        (cluster.balance, cluster.proxy_protocol),
+        (Balance::Maglev, Some(ProxyTlvs::DEFAULT))
+    );
     assert_eq!(cluster.max_host_connections, Some(7));
     let tls = TlsProbe {
         sni: Some("s.example".to_owned()),
@@ -198,6 +202,27 @@ fn every_setting_is_read() {
         (0, seconds(60), 100)
     );
     assert_eq!(model.unmatched, Unmatched::Cluster(0));
+}
+
+#[test]
+fn a_proxy_header_has_the_tlvs_of_its_list() {
+    let header = |to: &str| {
+        let text = bent("name: west\n", &format!("name: west\n    proxy_protocol: {to}\n"));
+        right(&text).model.clusters[1].proxy_protocol
+    };
+    let all = ProxyTlvs::ALL
+        .iter()
+        .fold(ProxyTlvs::NONE, |all, (_, one)| all.with(*one));
+    for (to, tlvs) in [
+        ("none", None),
+        ("v2", Some(ProxyTlvs::DEFAULT)),
+        ("{ version: 2 }", Some(ProxyTlvs::DEFAULT)),
+        ("{ tlvs: [authority] }", Some(ProxyTlvs::DEFAULT)),
+        ("{ version: 2, tlvs: [] }", Some(ProxyTlvs::NONE)),
+        ("{ version: 2, tlvs: [unique_id, authority, crc32c, alpn] }", Some(all)),
+    ] {
+        assert_eq!(header(to), tlvs, "{to}");
+    }
 }
 
 #[test]

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use signalbox_core::model::HealthPageTemplate;
 use signalbox_core::model::{Balance, CheckProxyHeader, Probe};
+use signalbox_core::wire::peek::proxy::ProxyTlvs;
 
 use super::{documented, only_mistake, plus, right};
 
@@ -181,7 +182,10 @@ fn applications_are_set_by_the_first_pattern_that_matches() {
         (bank.balance, bank.drain),
         (Balance::Maglev, Some(Duration::from_secs(9)))
     );
-    assert_eq!((bank.proxy_protocol, bank.ejection.failures), (true, 7));
+    assert_eq!(
+        (bank.proxy_protocol, bank.ejection.failures),
+        (Some(ProxyTlvs::DEFAULT), 7)
+    );
     assert_eq!(
         (bank.health.interval, bank.health.proxy_header),
         (Duration::from_secs(3), CheckProxyHeader::HostPorts)

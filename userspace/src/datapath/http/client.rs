@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use signalbox_core::model::Protocol;
-use signalbox_core::model::tls::CertificateFields;
+use signalbox_core::model::tls::{CertificateFields, HttpVersion};
 use signalbox_core::routing::obstacle::PeekObstacle;
 use tokio::time::sleep_until;
 
@@ -119,7 +119,7 @@ async fn serve_leg(arrival: Arrival<'_>, client: Leg, is_identified: bool, guard
         is_undecided: matches!(client, Leg::Plain(_)),
     };
     drop(arrival);
-    if client.has_chosen_http2() {
+    if client.alpn() == Some(HttpVersion::Http2) {
         return Box::pin(connection.http2(client)).await;
     }
     let mut after = connection.first_request(client, is_identified, guard).await;

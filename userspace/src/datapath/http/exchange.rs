@@ -28,7 +28,9 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
+use signalbox_common::peek::proxy::ConnectionId;
 use signalbox_core::model::http::{AmbiguousPaths, HttpPolicy};
+use signalbox_core::model::tls::HttpVersion;
 use signalbox_core::model::{HttpTimeouts, Listener, Protocol};
 use signalbox_core::routing::view::Destination;
 use signalbox_core::wire::http1::turn::{NextStep, Turn, TurnEvent};
@@ -261,6 +263,7 @@ impl HttpConnection<'_> {
                         client: self.client,
                         destination: self.destination,
                         name: plan.name,
+                        alpn: self.alpn_of(&client.leg.stream),
                     };
                     match upstream.connect(may_reuse, proxied, &mut client.leg.stream).await {
                         Some(ReachedHost::Cut(host)) => {
@@ -365,7 +368,7 @@ impl HttpConnection<'_> {
             host: HostSide::new(host.stream, fields),
             link: HostLink {
                 listed: self.open_flow(&upstream.leased, not_cut),
-                log: self.log_context(request, host.connect),
+                log: self.log_context(request, host.connect, lease.connection_id),
                 _active: host.active,
                 has_cut_port: host.held.is_ok(),
                 held: host.held.ok(),
@@ -403,14 +406,26 @@ impl HttpConnection<'_> {
         listed
     }
 
-    fn log_context(&self, request: &Request, connect: Duration) -> Option<LogContext> {
+    fn log_context(
+        &self,
+        request: &Request,
+        connect: Duration,
+        connection_id: Option<ConnectionId>,
+    ) -> Option<LogContext> {
         self.worker.shared.log.is_on().then(|| LogContext {
             request: Some(request.log_line(self.is_tls)),
             accepted: request.began,
             protocol: Protocol::Http,
             name: request.name().cloned(),
             connect,
+            connection_id,
         })
+    }
+
+    /// Protocol that the client's TLS has agreed upon. Streams are of one connection in HTTP/2.
+    fn alpn_of(&self, client: &Leg) -> Option<&'static str> {
+        let of_streams = (self.is_http2 && self.is_tls).then_some(HttpVersion::Http2);
+        of_streams.or_else(|| client.alpn()).map(HttpVersion::as_str)
     }
 
     /// Resets a client whose exchange is aborted from outside.

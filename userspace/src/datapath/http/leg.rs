@@ -10,6 +10,7 @@ use std::os::fd::AsRawFd as _;
 use std::pin::Pin;
 use std::task::{Context, Poll, Waker, ready};
 
+use signalbox_core::model::tls::HttpVersion;
 use signalbox_tls::stream::TlsStream;
 use tokio::io::{AsyncRead as _, AsyncWrite as _, Interest, ReadBuf};
 use tokio::net::TcpStream;
@@ -48,9 +49,12 @@ impl Leg {
         matches!(self, Self::Stream(_) | Self::HostStream(_))
     }
 
-    /// Whether the peers have chosen HTTP/2 by ALPN (RFC 7301).
-    pub(super) fn has_chosen_http2(&self) -> bool {
-        matches!(self, Self::Tls(stream) if stream.has_chosen_http2())
+    /// Version that the peers have agreed upon by ALPN (RFC 7301).
+    pub(super) fn alpn(&self) -> Option<HttpVersion> {
+        match self {
+            Self::Tls(stream) => stream.alpn(),
+            Self::Plain(_) | Self::Stream(_) | Self::HostStream(_) => None,
+        }
     }
 
     pub(super) fn poll_read(&mut self, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {

@@ -81,7 +81,7 @@ impl FlowGc {
                     .as_ref()
                     .and_then(|state| configured.find(|known| known.name == state.name));
                 let of_program = self.kernel_peek.get().map(|peek| peek.about(index, flow));
-                let (name, connect) = of_program.unwrap_or_default();
+                let (name, connect, connection_id) = of_program.unwrap_or_default();
                 let at = |words, port| SocketAddr::new(from_words(words), port);
                 access_log::ConnectionRecord {
                     at_ms: unix_ms().saturating_sub(since.as_millis() as u64),
@@ -98,6 +98,7 @@ impl FlowGc {
                     bytes_out: flow.dirs[1].bytes,
                     duration: life.saturating_sub(since),
                     connect,
+                    connection_id,
                     end: access_log::ConnectionEnd::Flow(end),
                     closed_by: None,
                     request: None,

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use signalbox_common::cut::flow::CutFlow;
+use signalbox_common::peek::proxy::{ConnectionId, part};
 use signalbox_core::wire::hostname::Hostname;
 
 use super::KernelPeek;
@@ -29,14 +30,19 @@ impl KernelPeek {
         self.peek.about(index, flow.started).is_some()
     }
 
-    /// Returns the name that the client of a flow of the program has asked for, and the time that the host took to accept
-    /// it, as far as they are known.
+    /// Returns the name that the client of a flow of the program has asked for, the time that the host took to accept it,
+    /// and the id that the host was told, as far as they are known.
     #[must_use]
-    pub fn about(&self, index: u32, flow: &CutFlow) -> (Option<Hostname>, Option<Duration>) {
-        let Some((name, accepted_after)) = self.peek.about(index, flow.started) else {
-            return (None, None);
+    pub fn about(&self, index: u32, flow: &CutFlow) -> (Option<Hostname>, Option<Duration>, Option<ConnectionId>) {
+        let Some(about) = self.peek.about(index, flow.started) else {
+            return (None, None, None);
         };
-        let name = name.as_str().and_then(|name| Hostname::parse(name.as_bytes()).ok());
-        (name, accepted_after)
+        let name = about
+            .name
+            .as_str()
+            .and_then(|name| Hostname::parse(name.as_bytes()).ok());
+        let id = ConnectionId::of_flow(self.shared.connection_ids.seed(), flow.started, index);
+        let is_told = about.parts & part::UNIQUE_ID != 0;
+        (name, about.accepted_after, is_told.then_some(id))
     }
 }

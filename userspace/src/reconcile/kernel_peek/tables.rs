@@ -20,6 +20,7 @@ use signalbox_core::routing::obstacle::PeekObstacle;
 use signalbox_core::routing::schedule::Schedule;
 use signalbox_core::wire::address::ipv4_mapped;
 use signalbox_core::wire::hostname::{HostnamePattern, WildcardDepth};
+use signalbox_core::wire::peek::proxy::ProxyTlvs;
 
 use super::conditions::Conditions;
 use crate::datapath::cut::registry::Registry;
@@ -70,7 +71,8 @@ pub(super) struct ClusterTurns {
     pub(super) maglev: Option<Box<PeekMaglev>>,
     /// Most connections of a host, and the word of the connections that wait for one; 0: no limit.
     host_limit: (u32, u32),
-    gets_proxy_header: bool,
+    /// PROXY header of the hosts: bits of [`signalbox_common::peek::proxy::part`].
+    proxy: u32,
 }
 
 impl ClusterTurns {
@@ -88,7 +90,7 @@ impl ClusterTurns {
             maglev: maglev.unwrap_or(0),
             max_host_connections: self.host_limit.0,
             queue: self.host_limit.1,
-            proxy: self.gets_proxy_header.into(),
+            proxy: self.proxy,
             turns: self.turns.len() as u32,
             turn: [0; MAX_TURNS],
         };
@@ -332,17 +334,15 @@ impl<'a> Builder<'a> {
             .hosts
             .iter()
             .filter_map(|host| Some(hosts.get(host)?.0.clone()));
+        let configured = self.snapshot.model.clusters.get(at);
         let cluster = ClusterTurns {
             balance: turns_of.balance,
             turns: turns.collect(),
             maglev: turns_of.maglev.map(|table| maglev_of(table, &turns_of.hosts)),
             host_limit,
-            gets_proxy_header: self
-                .snapshot
-                .model
-                .clusters
-                .get(at)
-                .is_some_and(|cluster| cluster.proxy_protocol),
+            proxy: configured
+                .and_then(|cluster| cluster.proxy_protocol)
+                .map_or(0, ProxyTlvs::parts),
         };
         self.tables.clusters.insert(index, cluster);
         let of_hosts = hosts.into_values().map(|(key, entry, state)| (key, (entry, state)));

@@ -34,6 +34,8 @@ struct Line<'a> {
     reason: Option<&'static str>,
     closed_by: Option<&'static str>,
     #[serde(skip_serializing_if = "Option::is_none")]
+    connection_id: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     method: Option<&'a str>,
     #[serde(skip_serializing_if = "Option::is_none")]
     target: Option<&'a str>,
@@ -85,6 +87,7 @@ pub(super) fn append(buffer: &mut Vec<u8>, record: &ConnectionRecord) {
         end,
         reason,
         closed_by: record.closed_by,
+        connection_id: record.connection_id.map(|id| id.to_string()),
         method: request.map(|request| request.method.as_str()),
         target: request.map(|request| request.target.as_str()),
         status: request.and_then(|request| request.status.get()),
@@ -118,6 +121,7 @@ pub(super) mod tests {
             bytes_out: u64::MAX,
             duration: Duration::from_micros(1234),
             connect: None,
+            connection_id: None,
             end: ConnectionEnd::Refused("no_host"),
             closed_by: None,
             request: None,

@@ -92,6 +92,7 @@ fn complete(record: &mut ConnectionRecord, key: Option<FlowKey>, details_by_inde
     record.client = details.client;
     record.name = details.name;
     record.connect = Some(details.connect);
+    record.connection_id = details.connection_id;
     record.request = details.request;
     record.duration += details.setup;
 }
@@ -135,6 +136,7 @@ mod tests {
                 client: "192.0.2.9:1".parse().unwrap(),
                 name: signalbox_core::wire::hostname::Hostname::parse(name.as_bytes()).ok(),
                 connect: Duration::from_millis(3),
+                connection_id: None,
                 setup: Duration::from_millis(10),
                 request: None,
             })

@@ -2,6 +2,7 @@
 
 use crate::lab;
 
+use std::collections::HashSet;
 use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
 use std::sync::Arc;
@@ -10,25 +11,47 @@ use std::thread;
 use lab::cut::{self, CutLab, Hosts, finish};
 use lab::impair::{Impaired, Odds};
 use lab::tiers::ping;
-use lab::{Router, Signalbox, config, http, lab_test, servers};
-use signalbox_core::wire::peek::proxy::v2_header;
+use lab::{Router, SOON, Signalbox, config, eventually, http, lab_test, servers};
+use serde_json::Value;
+use signalbox_common::peek::proxy::ConnectionId;
+use signalbox_core::wire::peek::proxy::{ProxyTlvs, ToldConnection, v2_header};
 
 use super::{PEEK, doors, exits, expect_routes};
+use crate::connection::access_log::{lines, log_at};
 
-const PROXY: &str = "proxy_protocol: v2";
+const PROXY: &str = "proxy_protocol: { version: 2, tlvs: [authority, alpn, unique_id, crc32c] }";
 
-/// Reads a host's bytes, which must be these.
-fn expect(mut host: &TcpStream, bytes: &[u8], what: &str) {
-    let mut got = vec![0; bytes.len()];
+const ALL: ProxyTlvs = ProxyTlvs {
+    authority: true,
+    alpn: true,
+    unique_id: true,
+    crc32c: true,
+};
+
+/// Reads a host's bytes.
+fn read(mut host: &TcpStream, length: usize) -> Vec<u8> {
+    let mut got = vec![0; length];
     host.read_exact(&mut got).unwrap();
-    assert_eq!(got, bytes, "{what}");
+    got
+}
+
+/// The id in a header, whose unique id is the first TLV.
+fn id_in(header: &[u8]) -> ConnectionId {
+    let end = 16 + usize::from(u16::from_be_bytes([header[14], header[15]]));
+    let tlvs = &header[if header[13] == 0x11 { 28 } else { 52 }..end];
+    assert_eq!(tlvs[..3], [5, 0, 32]);
+    let number = |at: usize| u64::from_str_radix(str::from_utf8(&tlvs[at..at + 16]).unwrap(), 16).unwrap();
+    ConnectionId {
+        seed: number(3),
+        number: number(19),
+    }
 }
 
 /// Signalbox in front of hosts that the test serves.
-fn start(lab: &CutLab) -> (Hosts, Vec<servers::Server>, Signalbox) {
+fn start(lab: &CutLab, more: &str, proxy: &str) -> (Hosts, Vec<servers::Server>, Signalbox) {
     let hosts = Hosts::start(lab);
     let health = ["east-1", "west-1"].map(|host| servers::healthy(lab.host(host)));
-    let sb = Signalbox::start(lab, &cut::body_with(PEEK, PROXY));
+    let sb = Signalbox::start(lab, &cut::body_with(&format!("{PEEK}\n{more}"), proxy));
     sb.wait_healthy(&["east-1", "west-1"]);
     expect_routes(&sb, 4);
     (hosts, health.into(), sb)
@@ -39,8 +62,27 @@ fn the_header_is_the_one_that_a_worker_writes() {
     if cut::lenient() {
         return;
     }
+    for (proxy, tlvs) in [
+        ("proxy_protocol: v2", ProxyTlvs::DEFAULT),
+        ("proxy_protocol: { version: 2, tlvs: [] }", ProxyTlvs::NONE),
+        (
+            "proxy_protocol: { version: 2, tlvs: [crc32c] }",
+            ProxyTlvs {
+                crc32c: true,
+                ..ProxyTlvs::NONE
+            },
+        ),
+        (PROXY, ALL),
+    ] {
+        compare_headers(proxy, tlvs);
+    }
+}
+
+fn compare_headers(proxy: &str, tlvs: ProxyTlvs) {
     let lab = cut::lab();
-    let (hosts, _health, sb) = start(&lab);
+    let file = lab.dir().join("connections.log");
+    let (hosts, _health, sb) = start(&lab, &log_at(&file, ""), proxy);
+    let mut ids = HashSet::new();
     for door in doors() {
         // In one segment, and in two, of which the second one begins in the middle of the data.
         for length in [door.first.len(), 2600] {
@@ -49,15 +91,25 @@ fn the_header_is_the_one_that_a_worker_writes() {
                 let filler = "x".repeat(length - first.len() - 8);
                 first.splice(first.len() - 2.., format!("A: {filler}\r\n\r\n").into_bytes());
             }
-            let what = format!("{} bytes to {}", first.len(), door.at);
+            let what = format!("{} bytes to {}, {proxy}", first.len(), door.at);
             let before = exits(&sb, "routed");
             let mut client = lab.client.connect(door.at);
             client.write_all(&first).unwrap();
             let host: Arc<TcpStream> = hosts.accept(door.host, door.port);
             let name = if door.cluster == "east" { "a.test" } else { "b.test" };
             let at: SocketAddr = door.at.parse().unwrap();
-            expect(&host, &v2_header(client.local_addr().unwrap(), at, Some(name)), &what);
-            expect(&host, &first, &what);
+            let mut told = ToldConnection {
+                client: client.local_addr().unwrap(),
+                destination: at,
+                name: Some(name),
+                alpn: None,
+                id: tlvs.unique_id.then_some(ConnectionId { seed: 0, number: 0 }),
+            };
+            let header = read(&host, v2_header(&told, tlvs).len());
+            told.id = told.id.map(|_| id_in(&header));
+            assert!(told.id.is_none_or(|id| ids.insert(id.to_string())), "{what}");
+            assert_eq!(header, v2_header(&told, tlvs), "{what}");
+            assert_eq!(read(&host, first.len()), first, "{what}");
             assert_eq!(exits(&sb, "routed") - before, 1, "{what}");
             ping(&client, &host);
             ping(&host, &client);
@@ -65,6 +117,13 @@ fn the_header_is_the_one_that_a_worker_writes() {
         }
     }
     cut::expect_none(&sb);
+    let mut logged = HashSet::new();
+    let are_logged = eventually(SOON, || {
+        let known = |line: Value| Some(line["connection_id"].as_str()?.to_owned());
+        logged = lines(&file).into_iter().filter_map(known).collect();
+        logged == ids
+    });
+    assert!(are_logged, "{logged:?} and not {ids:?}");
 }
 
 /// Signalbox in front of an HAProxy that demands the header, or gets none.
@@ -90,6 +149,10 @@ fn ask(lab: &CutLab, is_long: bool) {
     let answer = answer(lab, is_long);
     assert_eq!((answer.status, answer.field("client")), (200, "10.1.0.2".into()));
     assert_eq!(answer.field("to"), "10.1.0.1:80");
+    assert_eq!(
+        (answer.field("authority"), answer.field("id").len()),
+        ("a.test".into(), 32)
+    );
 }
 
 fn answer(lab: &CutLab, is_long: bool) -> http::Response {
@@ -112,6 +175,7 @@ fn haproxy_and_nginx_know_the_client_of_each_connection() {
     let tls = http::curl(&lab, "10.1.0.1", &["https://a.test/"]);
     assert_eq!(http::field(&tls.body, "client"), "10.1.0.2", "{}", tls.trace);
     assert_eq!(http::field(&tls.body, "sni"), "a.test", "{}", tls.trace);
+    assert_eq!(http::field(&tls.body, "id").len(), 32, "{}", tls.body);
     assert!(exits(&sb, "routed") >= 41);
 
     let trust = "set_real_ip_from ::/0; real_ip_header proxy_protocol;";

@@ -35,7 +35,7 @@ impl Router {
     }
 
     /// HAProxy that demands a PROXY header on :80 and :443, and trusts it. Its answers also have ` to=` with the
-    /// header's destination address, and ` port=` with X-Forwarded-Port.
+    /// header's destination address, ` port=` with X-Forwarded-Port, and ` authority=` and ` id=` of the header's TLVs.
     pub(crate) fn accept_proxy(lab: &Lab, name: &str) -> Self {
         Self::haproxy(lab, name, "accept-proxy")
     }
@@ -48,7 +48,9 @@ impl Router {
     fn haproxy(lab: &Lab, name: &str, bind: &str) -> Self {
         let more = match bind {
             "" => "",
-            _ => " to=%[dst]:%[dst_port] port=%[req.hdr(x-forwarded-port)]",
+            _ => {
+                " to=%[dst]:%[dst_port] port=%[req.hdr(x-forwarded-port)] authority=%[fc_pp_authority] id=%[fc_pp_unique_id]"
+            }
         };
         let web = format!(
             "  http-request return status 200 content-type text/plain lf-string \"host={name} name=%[req.hdr(host)] \

@@ -207,7 +207,7 @@ impl ReportContext<'_> {
     fn balance(&self, settings: &RouteSettings) -> (ObeyedBy, &'static str) {
         let goes_by_client = settings.balance == Some(Balance::Maglev);
         match self.cluster.role {
-            ClusterRole::Routers if goes_by_client && !self.cluster.proxy_protocol => (
+            ClusterRole::Routers if goes_by_client && self.cluster.proxy_protocol.is_none() => (
                 ObeyedBy::Router,
                 "which knows the client's address only with `proxy_protocol: v2`",
             ),
@@ -219,7 +219,7 @@ impl ReportContext<'_> {
     /// ObeyedBy for settings that depend on the client's address.
     fn by_client(&self, remark: &'static str) -> (ObeyedBy, &'static str) {
         match self.cluster.role {
-            ClusterRole::Routers if self.cluster.proxy_protocol => (ObeyedBy::InformedRouter, ""),
+            ClusterRole::Routers if self.cluster.proxy_protocol.is_some() => (ObeyedBy::InformedRouter, ""),
             _ => (ObeyedBy::Here, remark),
         }
     }

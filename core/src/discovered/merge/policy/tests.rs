@@ -11,6 +11,7 @@ use crate::model::labels::LabelSets;
 use crate::routing::view::tests::model;
 use crate::wire::hostname::{HostnamePattern, WildcardDepth};
 use crate::wire::http::forwarded::ForwardedPolicy;
+use crate::wire::peek::proxy::ProxyTlvs;
 
 const fn seconds(count: u64) -> Duration {
     Duration::from_secs(count)
@@ -96,7 +97,7 @@ fn client_lists_apply_to_their_cluster_and_keep_a_name_cuttable() {
     assert_eq!(claimed(&route).allow, [list(0, &["10.0.0.0/8"]), list(1, &[])]);
     assert!(!route.needs_request_routing(), "it holds for connections");
     // Routers that know the client obey it themselves.
-    model.clusters[0].proxy_protocol = true;
+    model.clusters[0].proxy_protocol = Some(ProxyTlvs::DEFAULT);
     assert_eq!(claimed(&applied(&model, &claims)).allow, [list(1, &[])]);
     // Servers do not, even if they know the client.
     model.clusters[0].role = ClusterRole::Servers;
@@ -415,7 +416,7 @@ fn the_report_says_who_obeys() {
     );
     assert!(lines[1].contains("spec.httpHeaders.actions"), "{lines:?}");
     let mut knowing = model();
-    knowing.clusters[0].proxy_protocol = true;
+    knowing.clusters[0].proxy_protocol = Some(ProxyTlvs::DEFAULT);
     let lines = report(&knowing, vec![asked()]);
     assert_eq!(keys(&lines[0]), "timeout");
     assert!(

@@ -136,7 +136,7 @@ impl HttpConnection<'_> {
         let policy = TurnPolicy {
             keeps_client: !drains,
             // A connection to be cut was made with this client's options, so no other client can use it.
-            keeps_host: !lease.proxy_protocol && !plan.is_personal && cut.obstacle().is_some(),
+            keeps_host: lease.proxy.is_none() && !plan.is_personal && cut.obstacle().is_some(),
             is_first: std::mem::take(&mut self.is_first),
             ..TurnPolicy::default()
         };

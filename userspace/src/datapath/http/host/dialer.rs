@@ -3,6 +3,7 @@
 use std::io;
 use std::sync::Arc;
 
+use signalbox_core::model::tls::HttpVersion;
 use signalbox_core::routing::last_request::LastRequestObstacle;
 use tokio::net::TcpStream;
 
@@ -51,7 +52,7 @@ impl HostDialer<'_> {
             (None, CutPlan::Tunnel(leg_a) | CutPlan::LongAnswer(leg_a)) => self.held(leg_a).await?,
             (None, CutPlan::No(why)) => (Leg::Plain(connect_uncut(backend).await?), Err(*why)),
         };
-        if self.versions != HostVersions::Http2 && !leg.has_chosen_http2() {
+        if self.versions != HostVersions::Http2 && leg.alpn() != Some(HttpVersion::Http2) {
             return Ok(MadeConnection::Http1(leg, held));
         }
         let before = std::mem::take(self.preamble);

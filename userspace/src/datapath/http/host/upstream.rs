@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use signalbox_core::routing::view::Destination;
 use signalbox_core::wire::hostname::Hostname;
-use signalbox_core::wire::peek::proxy;
+use signalbox_core::wire::peek::proxy::ToldConnection;
 
 use super::cut_plan::CutPlan;
 use super::dialer::HostDialer;
@@ -30,6 +30,8 @@ pub(in crate::datapath::http) struct ProxiedClient<'a> {
     pub(in crate::datapath::http) client: std::net::SocketAddr,
     pub(in crate::datapath::http) destination: std::net::SocketAddr,
     pub(in crate::datapath::http) name: Option<&'a Hostname>,
+    /// Protocol that the client's TLS has agreed upon.
+    pub(in crate::datapath::http) alpn: Option<&'static str>,
 }
 
 /// Hosts for one request.
@@ -138,7 +140,7 @@ impl Upstream<'_> {
             .then(|| HostSession::new(self.snapshot, lease, client.name))
             .flatten();
         let versions = HostVersions::new(lease, session.as_ref(), self.is_upgrade, self.is_personal);
-        let shares = !self.is_personal && !lease.proxy_protocol;
+        let shares = !self.is_personal && lease.proxy.is_none();
         let pool = &self.worker.pool;
         let (mut sharing, mut kept) = (None, None);
         let may_share = shares && versions.may_be_http2();
@@ -162,11 +164,14 @@ impl Upstream<'_> {
         if let Some(stream) = kept {
             return Ok(HostStream::kept(stream, lease, not_cut, room).into());
         }
-        let mut preamble = if lease.proxy_protocol {
-            proxy::v2_header(client.client, client.destination, client.name.map(Hostname::as_str))
-        } else {
-            Vec::new()
+        let told = ToldConnection {
+            client: client.client,
+            destination: client.destination,
+            name: client.name.map(Hostname::as_str),
+            alpn: client.alpn,
+            id: None,
         };
+        let mut preamble = lease.proxy_header(&self.worker.shared.connection_ids, &told);
         let (made, connect) = self.dial(versions, &mut preamble).await.ok_or(Unreached::Host)?;
         let LeasedHost { lease, session, .. } = &self.leased;
         match made {
@@ -257,7 +262,7 @@ impl HostStream {
 impl LeasedHost {
     /// Keeps a connection after an exchange if other clients may use it.
     pub(in crate::datapath::http) fn keep(&self, worker: &Worker, stream: Leg, is_personal: bool) {
-        if !is_personal && !self.lease.proxy_protocol && !stream.is_stream() {
+        if !is_personal && self.lease.proxy.is_none() && !stream.is_stream() {
             worker.pool.put(&self.lease, self.session.as_ref(), stream);
         }
     }

@@ -1,13 +1,14 @@
 //! HTTP/2 from clients, by curl: the protocols offered, and the view of the host and the client.
 
 use std::fs::File;
+use std::io::{Read as _, Write as _};
 use std::path::Path;
 use std::sync::Arc;
 
 use super::scene::{body, certificate, certificates, connect, trusting, try_connect};
 use crate::http::request::scene::{WebHost, field, file_digest, noise_digest, send_noise};
 use crate::lab::http::{self, Curl};
-use crate::lab::{Lab, SOON, Signalbox, eventually, lab_test};
+use crate::lab::{Lab, SOON, Signalbox, eventually, lab_test, servers};
 
 const EDGE: &str = "{ host: a.test, clusters: { east-1: 1 }, tls: { termination: edge, hsts: max-age=60 } }";
 const PASSED: &str = "{ host: pass.a.test, clusters: { east-1: 1 } }";
@@ -44,6 +45,36 @@ fn alpn(lab: &Lab, name: &str) -> String {
     let mut client = try_connect(lab, name, Arc::new(settings)).unwrap();
     let chosen = client.inner().conn.alpn_protocol().unwrap_or_default();
     String::from_utf8_lossy(chosen).into_owned()
+}
+
+#[lab_test]
+fn a_proxy_header_names_the_protocol_of_the_clients_tls() {
+    let lab = Lab::new();
+    let _health = servers::healthy(lab.host("east-1"));
+    let (_host, connections) = servers::hand_over(lab.host("east-1"), "[::]:80");
+    let pem = certificate(&lab, "lb", &["a.test"]);
+    let tlvs = "proxy_protocol: { version: 2, tlvs: [alpn] }";
+    let sb = Signalbox::start(&lab, &body("", &certificates(&pem), &[("east-1", tlvs)], &[EDGE]));
+    sb.wait_healthy(&["east-1"]);
+    for (words, alpn) in [
+        (&["--http2"][..], &b"\x01\x00\x02h2"[..]),
+        (&["--http1.1"], b"\x01\x00\x08http/1.1"),
+        (&["--no-alpn"], b""),
+    ] {
+        std::thread::scope(|scope| {
+            scope.spawn(|| http::curl(&lab, "10.1.0.1", &[words, &["https://a.test/"]].concat()));
+            let host = connections.recv_timeout(SOON).unwrap();
+            let mut host = &*host;
+            let mut header = [0; 28];
+            host.read_exact(&mut header).unwrap();
+            let length = usize::from(u16::from_be_bytes([header[14], header[15]]));
+            let mut rest = vec![0; length - 12];
+            host.read_exact(&mut rest).unwrap();
+            assert_eq!(rest, alpn, "{words:?}");
+            host.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\nConnection: close\r\n\r\n")
+                .unwrap();
+        });
+    }
 }
 
 #[lab_test]

@@ -1,8 +1,9 @@
 //! TLS that ends at the balancer, and begins again to the host.
 
 use super::scene::{body, certificate, certificates, connect};
+use crate::connection::access_log::{lines, log_at};
 use crate::http::request::scene::Client;
-use crate::lab::{Lab, Router, Signalbox, http, lab_test};
+use crate::lab::{Lab, Router, SOON, Signalbox, eventually, http, lab_test};
 
 const ROUTES: [&str; 2] = [
     "{ host: a.test, clusters: { east-1: 1 }, tls: { termination: reencrypt } }",
@@ -78,14 +79,22 @@ fn a_host_that_cannot_prove_its_name_gets_no_request() {
 #[lab_test]
 fn the_proxy_header_goes_before_the_handshake() {
     let lab = Lab::new();
+    let file = lab.dir().join("connections.log");
     let _east = Router::accept_proxy(&lab, "east-1");
     let pem = certificate(&lab, "lb", &["a.test"]);
-    let keys = format!("{}\n    proxy_protocol: v2", ca(&lab));
-    let sb = Signalbox::start(&lab, &body("", &certificates(&pem), &[("east-1", &keys)], &ROUTES[..1]));
+    let tlvs = "proxy_protocol: { version: 2, tlvs: [authority, unique_id, crc32c] }";
+    let keys = format!("{}\n    {tlvs}", ca(&lab));
+    let body = body("", &certificates(&pem), &[("east-1", &keys)], &ROUTES[..1]);
+    let sb = Signalbox::start(&lab, &format!("{}{body}", log_at(&file, "")));
     sb.wait_healthy(&["east-1"]);
     let mut client = connect(&lab, "a.test");
     let answer = client.get("a.test", "/");
     assert_eq!(http::field(&answer.text, "client"), "10.1.0.2");
+    assert_eq!(http::field(&answer.text, "authority"), "a.test");
+    drop(client);
+    let id = http::field(&answer.text, "id");
+    let is_logged = eventually(SOON, || lines(&file).iter().any(|line| line["connection_id"] == *id));
+    assert!(is_logged && id.len() == 32, "{id}: {:?}", lines(&file));
     let mut plain = Client::connect(&lab);
     assert_eq!(http::field(&plain.get("a.test", "/").text, "client"), "10.1.0.2");
 }
