@@ -48,8 +48,8 @@ pub const MAX_PEEK_CHOSEN: u32 = 4096;
 
 /// Entries of `PEEK_EARLY`.
 pub const MAX_PEEK_EARLY: u32 = 4096;
-/// Ticks after which a client whose first data has not come is reset: 1.2 s. By then it has repeated that data, if another
-/// node has not acknowledged it.
+/// Ticks after which a client that repeats later data, and not its first data, is reset: 1.2 s. By then it has repeated the
+/// first data, if another node has not acknowledged it.
 pub const EARLY_TICKS: u32 = 1144;
 /// Ticks after which such a client's data is another connection's: two minutes, the longest time between repetitions.
 pub const MAX_EARLY_TICKS: u32 = 114_440;

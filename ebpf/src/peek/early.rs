@@ -32,15 +32,19 @@ fn is_idempotent(start: &[u8; 4]) -> bool {
 pub fn on_later(segment: &Segment) -> i32 {
     let (now, seq) = (tick(), segment.tcp.seq);
     // SAFETY: numbers, read at once.
-    if let Some([first, since]) = unsafe { PEEK_EARLY.get(&segment.tuple) }.copied() {
-        let waited = now.wrapping_sub(since);
-        if first == seq && waited < EARLY_TICKS {
-            return exit(Reason::PeekEarly, DROP);
-        }
+    let known = unsafe { PEEK_EARLY.get(&segment.tuple) }.copied();
+    let (mut since, mut repeats) = (now, 0);
+    if let Some([first, begun, before]) = known {
+        let waited = now.wrapping_sub(begun);
         if first == seq && waited < MAX_EARLY_TICKS {
-            return exit(Reason::PeekFirstLost, PASS);
+            (since, repeats) = (begun, before + 1);
+            // A client probes for a lost tail by repeating its last segment once (RFC 8985, section 7), and over a long path
+            // does so after this time.
+            if waited >= EARLY_TICKS && repeats > 1 {
+                return exit(Reason::PeekFirstLost, PASS);
+            }
         }
     }
-    let _ = PEEK_EARLY.insert(&segment.tuple, &[seq, now], 0);
+    let _ = PEEK_EARLY.insert(&segment.tuple, &[seq, since, repeats], 0);
     exit(Reason::PeekEarly, DROP)
 }

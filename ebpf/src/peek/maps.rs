@@ -229,7 +229,7 @@ pub static PEEK_COOKIES: Array<PeekCookies> = Array::with_max_entries(1, BPF_F_M
 /// - Reader: peek_in, which has the kernel reset a connection that another node has lost
 /// - Size: 4096, the least recently used are evicted; not pinned
 #[map]
-pub static PEEK_EARLY: LruHashMap<Tuple, [u32; 2]> = LruHashMap::with_max_entries(MAX_PEEK_EARLY, 0);
+pub static PEEK_EARLY: LruHashMap<Tuple, [u32; 3]> = LruHashMap::with_max_entries(MAX_PEEK_EARLY, 0);
 
 /// Wrong cookies, by source: an IPv4 address, or the first half of an IPv6 address.
 ///
