@@ -56,7 +56,7 @@ pub(crate) struct RunArgs {
     /// Path of another build of signalbox, which takes part as `signalbox-other`
     #[arg(long, value_name = "PATH")]
     against: Option<PathBuf>,
-    /// Directory for results [default: bench/results; http, conditions and ha: a subdirectory of it]
+    /// Directory for results [default: bench/results; of subcommands: a subdirectory of it]
     #[arg(long, value_name = "DIR")]
     pub(crate) results: Option<PathBuf>,
     /// Do not install missing packages
@@ -76,6 +76,12 @@ pub(crate) enum BenchCommand {
     /// Measure the cost and the delay of replication of flows to a second node
     #[command(override_usage = "cargo xtask bench ha [OPTIONS]")]
     Ha(RunArgs),
+    /// Measure new connections to ten hosts, of which one fails
+    #[command(override_usage = "cargo xtask bench failures [OPTIONS]")]
+    Failures(RunArgs),
+    /// Measure the time of each part of a connection
+    #[command(override_usage = "cargo xtask bench anatomy [OPTIONS]")]
+    Anatomy(RunArgs),
     #[command(override_usage = "cargo xtask lab [OPTIONS]")]
     Lab(playground::PlaygroundArgs),
     /// Measure the cost of packets of layer-4 services

@@ -6,6 +6,8 @@
 //!                                                   10.73.1.1 ──veth── 10.73.1.2 standby
 //! ```
 //!
+//! Each host has four more addresses, up to .6, for scenarios with ten hosts.
+//!
 //! The standby is a second balancer, for those that have one; its other links are bridges without ports.
 //!
 //! The balancer's namespace forwards packets, too: plain forwarding is the limit to which the balancers are compared.
@@ -22,6 +24,17 @@ use crate::load::flood::SENDERS;
 pub(crate) const VIP: Ipv4Addr = Ipv4Addr::new(10, 71, 1, 1);
 /// Addresses of the router hosts.
 pub(crate) const HOSTS: [Ipv4Addr; 2] = [Ipv4Addr::new(10, 72, 1, 2), Ipv4Addr::new(10, 72, 2, 2)];
+/// Addresses of ten hosts, of which each namespace has five; the first two are [`HOSTS`].
+pub(crate) const TEN_HOSTS: [Ipv4Addr; 10] = {
+    let mut all = [Ipv4Addr::UNSPECIFIED; 10];
+    let mut i = 0;
+    while i < all.len() {
+        let [a, b, c, d] = HOSTS[i % 2].octets();
+        all[i] = Ipv4Addr::new(a, b, c, d + i as u8 / 2);
+        i += 1;
+    }
+    all
+};
 /// Addresses of the balancer and the standby in their own network.
 pub(crate) const STANDBY: [Ipv4Addr; 2] = [Ipv4Addr::new(10, 73, 1, 1), Ipv4Addr::new(10, 73, 1, 2)];
 /// Addresses of the client: eight times as many connections before a pair of ports comes back.
@@ -100,7 +113,11 @@ impl Lab {
         self.lb
             .ip(&format!("route add {SENDERS} via {client} congctl {CONGESTION}"))?;
         for (link, ns, address) in [("host1", &self.hosts[0], HOSTS[0]), ("host2", &self.hosts[1], HOSTS[1])] {
-            join(&self.lb, link, gateway(address), ns, &[address])?;
+            let own: Vec<_> = TEN_HOSTS
+                .into_iter()
+                .filter(|host| gateway(*host) == gateway(address))
+                .collect();
+            join(&self.lb, link, gateway(address), ns, &own)?;
         }
         join(&self.lb, "standby", STANDBY[0], &self.standby, &STANDBY[1..])?;
         for link in ["client", "host1", "host2"] {

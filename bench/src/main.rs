@@ -48,6 +48,8 @@ fn main() -> ExitCode {
         Some(BenchCommand::Http(args)) => run(args, Suite::Http),
         Some(BenchCommand::Conditions(args)) => run(args, Suite::Conditions),
         Some(BenchCommand::Ha(args)) => run(args, Suite::Ha),
+        Some(BenchCommand::Failures(args)) => run(args, Suite::Failures),
+        Some(BenchCommand::Anatomy(args)) => run(args, Suite::Anatomy),
         None => run(&args.run, Suite::Connections),
     };
     match outcome {

@@ -8,6 +8,7 @@ use signalbox_lab::Cpu;
 
 use crate::histogram::Histogram;
 use crate::interrupt;
+use crate::load::anatomy::Parts;
 use crate::load::{Errors, Window};
 use crate::machine;
 use crate::process;
@@ -41,6 +42,8 @@ pub(crate) struct Sample {
     pub(crate) replication: Option<Replication>,
     /// Change of routes.
     pub(crate) change: Option<Change>,
+    /// Times between the packets of a connection.
+    pub(crate) anatomy: Option<Parts>,
     /// Errors of the turn.
     pub(crate) errors: Errors,
 }
@@ -52,6 +55,8 @@ pub(crate) struct Latency {
     pub(crate) p50: f64,
     pub(crate) p99: f64,
     pub(crate) p999: f64,
+    /// The slowest of all.
+    pub(crate) slowest: f64,
 }
 
 /// Memory of idle connections, in bytes for each connection.
@@ -111,6 +116,7 @@ impl Sample {
             memory: None,
             replication: None,
             change: None,
+            anatomy: None,
             errors,
         }
     }
@@ -154,6 +160,7 @@ impl Latency {
             p50: micros(histogram.quantile(0.5)?),
             p99: micros(histogram.quantile(0.99)?),
             p999: micros(histogram.quantile(0.999)?),
+            slowest: micros(histogram.quantile(1.0)?),
         })
     }
 }

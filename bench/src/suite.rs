@@ -1,5 +1,6 @@
 //! Suites: connections that a balancer passes on, and the same under conditions; HTTP by request with TLS that ends at the
-//! balancer; replication to another node.
+//! balancer; replication to another node; hosts that
+//! fail; connections taken apart.
 
 use serde::Serialize;
 
@@ -16,6 +17,10 @@ pub(crate) enum Suite {
     Conditions,
     /// Connections of a node of virtual addresses, whose flows a second node gets.
     Ha,
+    /// New connections to ten hosts, of which one fails.
+    Failures,
+    /// Connections, taken apart.
+    Anatomy,
 }
 
 impl Suite {
@@ -26,6 +31,8 @@ impl Suite {
             Self::Http => &scenario::HTTP,
             Self::Conditions => &scenario::CONDITIONS,
             Self::Ha => &scenario::HA,
+            Self::Failures => &scenario::FAILURES,
+            Self::Anatomy => &scenario::ANATOMY,
         }
     }
 
@@ -40,6 +47,10 @@ impl Suite {
             }
             Self::Conditions => "direct,haproxy,haproxy-3.0,nginx,envoy,traefik,caddy,signalbox-auto",
             Self::Ha => "direct,haproxy,signalbox-auto,signalbox-ha,signalbox-sync",
+            Self::Anatomy => {
+                "direct,haproxy,haproxy-3.0,haproxy-splice,nginx,envoy,traefik,caddy,signalbox-auto,signalbox-userspace"
+            }
+            Self::Failures => "haproxy,haproxy-3.0,nginx,envoy,traefik,caddy,signalbox-auto,signalbox-userspace",
         }
     }
 
@@ -50,6 +61,8 @@ impl Suite {
             Self::Http => "bench/results/http",
             Self::Conditions => "bench/results/conditions",
             Self::Ha => "bench/results/ha",
+            Self::Failures => "bench/results/failures",
+            Self::Anatomy => "bench/results/anatomy",
         }
     }
 }

@@ -132,9 +132,10 @@ impl Run<'_> {
 }
 
 fn tell(scenario: &Scenario, round: usize, setup: &Setup, sample: &Sample, began: Instant) {
-    let what = match (sample.memory, sample.change) {
-        (Some(memory), _) => format!("{:.1} KiB", memory.resident / 1024.0),
-        (_, Some(change)) => format!("{:.1} ms", change.until_all / 1e3),
+    let what = match (sample.memory, sample.change, sample.anatomy) {
+        (Some(memory), ..) => format!("{:.1} KiB", memory.resident / 1024.0),
+        (_, Some(change), _) => format!("{:.1} ms", change.until_all / 1e3),
+        (.., Some([.., Some(whole)])) => format!("{whole:.1} µs"),
         _ => format!("{:.1}/s", sample.rate),
     };
     let errors = if sample.errors.total() > 0 {

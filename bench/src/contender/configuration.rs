@@ -1,5 +1,6 @@
 //! Configurations of contenders for a scenario: templates filled in and written, and the command that uses them.
 
+use std::net::Ipv4Addr;
 use std::path::Path;
 use std::process::Command;
 
@@ -118,6 +119,7 @@ pub(super) fn filling(
         ],
         flags: flags.iter().copied().chain(condition).chain(change).collect(),
         routes: routes.to_vec(),
+        hosts: scenario.hosts().iter().map(Ipv4Addr::to_string).collect(),
     }
 }
 
@@ -129,7 +131,7 @@ mod tests {
 
     #[test]
     fn every_configuration_is_filled_in_for_every_scenario() {
-        let suites = [Suite::Connections, Suite::Conditions, Suite::Http];
+        let suites = [Suite::Connections, Suite::Conditions, Suite::Http, Suite::Failures];
         let routes = ["new.example".to_owned()];
         for (suite, scenario) in suites
             .iter()
@@ -140,9 +142,17 @@ mod tests {
                 .filter(|rival| rival.refusal(suite, scenario).is_none())
             {
                 let filling = filling(Path::new("/lab"), 2, rival.flags(), scenario, &routes);
+                let mut texts = String::new();
                 for (name, template) in rival.files(suite, scenario).unwrap() {
                     let text = template.fill(&filling).unwrap();
                     assert!(!text.contains("{vip}"), "{name}: {text}");
+                    texts += &text;
+                }
+                for host in scenario.hosts() {
+                    assert!(
+                        texts.contains(&format!("{host}")),
+                        "{rival:?} has no host {host}: {texts}"
+                    );
                 }
             }
             let filling = filling(Path::new("/lab"), 2, &[], scenario, &routes);

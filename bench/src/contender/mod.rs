@@ -280,7 +280,13 @@ mod tests {
 
     #[test]
     fn names_are_read_as_they_are_written() {
-        let suites = [Suite::Connections, Suite::Http, Suite::Ha, Suite::Conditions];
+        let suites = [
+            Suite::Connections,
+            Suite::Http,
+            Suite::Ha,
+            Suite::Conditions,
+            Suite::Failures,
+        ];
         for name in suites.iter().flat_map(|suite| suite.contenders().split(',')).chain([
             "signalbox-new",
             "sozu",

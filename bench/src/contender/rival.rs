@@ -181,6 +181,7 @@ impl Rival {
             (Self::Envoy | Self::Traefik | Self::Caddy, Condition::Lists | Condition::Site) => {
                 Some("there is no list of clients in its configuration here")
             }
+            (Self::Sozu, _) if scenario.hosts().len() > 2 => Some("its configuration here has two hosts"),
             (Self::Sozu, condition) if condition != Condition::None => Some("there is no configuration of Sōzu for it"),
             (Self::HaproxyRouter, _) if matches!(scenario.kind, ScenarioKind::Change(_)) => {
                 Some("OpenShift's router writes its maps by itself")

@@ -39,6 +39,8 @@ pub(super) struct Filling {
     pub(super) flags: Vec<&'static str>,
     /// Further names.
     pub(super) routes: Vec<String>,
+    /// Addresses of hosts for HTTP.
+    pub(super) hosts: Vec<String>,
 }
 
 impl Template {
@@ -47,18 +49,24 @@ impl Template {
         let (mut text, mut block) = (String::new(), Vec::new());
         for (at, line) in self.text.lines().enumerate() {
             let place = || format!("bench/rivals/{}:{}", self.name, at + 1);
-            let (line, is_each) = match read(line, &filling.flags).with_context(place)? {
-                Marked::Left => continue,
-                Marked::Once(line) => (line, false),
-                Marked::Each(line) => (line, true),
-            };
-            if is_each {
-                block.push((line, at));
-                continue;
+            match read(line, &filling.flags).with_context(place)? {
+                Marked::Left => {}
+                Marked::EachRoute(line) => block.push((line, at)),
+                Marked::Once(line) => {
+                    self.repeat(&mut text, &mut block, filling)?;
+                    text += &replace(&line, &filling.words).with_context(place)?;
+                    text.push('\n');
+                }
+                Marked::EachHost(line) => {
+                    self.repeat(&mut text, &mut block, filling)?;
+                    for (number, host) in (1..).zip(&filling.hosts) {
+                        let mut words = filling.words.clone();
+                        words.extend([("host", host.clone()), ("number", i32::to_string(&number))]);
+                        text += &replace(&line, &words).with_context(place)?;
+                        text.push('\n');
+                    }
+                }
             }
-            self.repeat(&mut text, &mut block, filling)?;
-            text += &replace(&line, &filling.words).with_context(place)?;
-            text.push('\n');
         }
         self.repeat(&mut text, &mut block, filling)?;
         Ok(text)
@@ -86,17 +94,20 @@ impl Template {
 enum Marked {
     Left,
     Once(String),
-    Each(String),
+    EachRoute(String),
+    EachHost(String),
 }
 
 fn read(line: &str, flags: &[&str]) -> Result<Marked> {
     let text = line.trim_start();
     let (indent, mut rest) = (&line[..line.len() - text.len()], text);
-    let mut is_each = false;
+    let mut each: Option<fn(String) -> Marked> = None;
     while let Some((mark, after)) = rest.strip_prefix('<').and_then(|rest| rest.split_once("> ")) {
         let (is_wanted, flag) = mark.strip_prefix("no ").map_or((true, mark), |flag| (false, flag));
         if mark == "each route" {
-            is_each = true;
+            each = Some(Marked::EachRoute);
+        } else if mark == "each host" {
+            each = Some(Marked::EachHost);
         } else if !FLAGS.contains(&flag) {
             bail!("there is no flag `{flag}`; the flags are: {}", FLAGS.join(", "));
         } else if flags.contains(&flag) != is_wanted {
@@ -105,11 +116,7 @@ fn read(line: &str, flags: &[&str]) -> Result<Marked> {
         rest = after;
     }
     let line = format!("{indent}{rest}");
-    Ok(if is_each {
-        Marked::Each(line)
-    } else {
-        Marked::Once(line)
-    })
+    Ok(each.unwrap_or(Marked::Once)(line))
 }
 
 /// Replaces `{word}` by its value. Braces around anything else belong to the product's language.
@@ -150,6 +157,7 @@ mod tests {
             words: vec![("vip", "10.0.0.1".into()), ("dir", "/tmp".into())],
             flags: flags.to_vec(),
             routes: vec!["a".into(), "b".into()],
+            hosts: vec!["10.1.0.1".into(), "10.1.0.2".into()],
         };
         Template { name: "x/y.cfg", text }.fill(&filling)
     }
@@ -190,6 +198,13 @@ mod tests {
     fn a_block_is_there_for_each_route() {
         let text = "<each route> {route} {\n<each route>   {vip}\n<each route> }\nend\n<each route> {route}";
         let filled = "a {\n  10.0.0.1\n}\nb {\n  10.0.0.1\n}\nend\na\nb\n";
+        assert_eq!(fill(text, &[]).unwrap(), filled);
+    }
+
+    #[test]
+    fn a_line_is_there_for_each_host() {
+        let text = "a\n  <each host> <no limits> {number}: {host} {vip}\n<each host> <limits> x\nb\n";
+        let filled = "a\n  1: 10.1.0.1 10.0.0.1\n  2: 10.1.0.2 10.0.0.1\nb\n";
         assert_eq!(fill(text, &[]).unwrap(), filled);
     }
 }

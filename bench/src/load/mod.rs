@@ -1,6 +1,7 @@
 //! The load: a client of our own, because none of the usual ones makes unique connections from several addresses
 //! without becoming the bottleneck, and because every byte of an answer must be counted.
 
+pub(crate) mod anatomy;
 pub(crate) mod bulk;
 pub(crate) mod connection;
 pub(crate) mod echo;

@@ -21,6 +21,8 @@ pub(super) fn of(kind: ScenarioKind) -> &'static [Column] {
         ScenarioKind::Idle(_) | ScenarioKind::IdleTunnels(_) => IDLE,
         ScenarioKind::Change(_) => CHANGE,
         ScenarioKind::Openings(_) | ScenarioKind::Flooded(_) => OPENINGS,
+        ScenarioKind::FailingHost(_) => FAILING,
+        ScenarioKind::Anatomy => ANATOMY,
     }
 }
 
@@ -63,6 +65,32 @@ const OPENINGS: &[Column] = &[
     ("mean lag ms", |r| number(r.summary.mean_lag, 1e-3, 2)),
     ("p99 lag below ms", |r| number(r.summary.p99_lag, 1e-3, 2)),
 ];
+
+const FAILING: &[Column] = &[
+    ("achieved/s", |r| number(r.summary.rate, 1.0, 0)),
+    ("p50 ms", |r| number(r.summary.p50, 1e-3, 3)),
+    ("p99 ms", |r| number(r.summary.p99, 1e-3, 3)),
+    ("p99.9 ms", |r| number(r.summary.p999, 1e-3, 3)),
+    ("slowest ms", |r| number(r.summary.slowest, 1e-3, 3)),
+    ("CPU µs/connection", |r| number(r.summary.cpu, 1.0, 1)),
+    ("own", |r| number(r.summary.own_cpu, 1.0, 1)),
+];
+
+/// Parts of a connection, in µs, from packet to packet at the client and at the host.
+const ANATOMY: &[Column] = &[
+    ("SYN-ACK to the client", |r| part(r, 0)),
+    ("client asks", |r| part(r, 1)),
+    ("SYN to the host", |r| part(r, 2)),
+    ("host accepts", |r| part(r, 3)),
+    ("request to the host", |r| part(r, 4)),
+    ("host answers", |r| part(r, 5)),
+    ("answer to the client", |r| part(r, 6)),
+    ("whole µs", |r| part(r, 7)),
+];
+
+fn part(row: &Row, number: usize) -> String {
+    self::number(row.summary.anatomy[number], 1.0, 1)
+}
 
 const LARGE: &[Column] = &[
     ("total requests", |r| number(r.summary.work, 1.0, 0)),

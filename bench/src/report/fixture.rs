@@ -94,6 +94,7 @@ fn sample(scenario: &Scenario, rate: f64, cpu: f64) -> Sample {
         p50: 1e6 / rate,
         p99: 3e6 / rate,
         p999: 9e6 / rate,
+        slowest: 12e6 / rate,
     };
     let idle = scenario.is_of_memory();
     let change = matches!(scenario.kind, ScenarioKind::Change(_));

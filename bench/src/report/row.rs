@@ -5,6 +5,7 @@ use serde::Serialize;
 use crate::campaign::Series;
 use crate::contender::{BASELINE, REFERENCE};
 use crate::load::Errors;
+use crate::load::anatomy::PARTS;
 use crate::measure::Sample;
 use crate::scenario::Scenario;
 use crate::stats::{Spread, paired};
@@ -38,6 +39,7 @@ pub(super) struct Summary {
     pub(super) p50: Option<Spread>,
     pub(super) p99: Option<Spread>,
     pub(super) p999: Option<Spread>,
+    pub(super) slowest: Option<Spread>,
     pub(super) cpu: Option<Spread>,
     /// CPU time beyond that of plain forwarding in the same round.
     pub(super) added_cpu: Option<Spread>,
@@ -57,6 +59,8 @@ pub(super) struct Summary {
     pub(super) worst: Option<Spread>,
     pub(super) failed: Option<Spread>,
     pub(super) resident_after: Option<Spread>,
+    /// Parts of a connection.
+    pub(super) anatomy: [Option<Spread>; PARTS],
 }
 
 impl Row {
@@ -96,6 +100,7 @@ impl Row {
             p50: of(&|s| Some(s.latency?.p50)),
             p99: of(&|s| Some(s.latency?.p99)),
             p999: of(&|s| Some(s.latency?.p999)),
+            slowest: of(&|s| Some(s.latency?.slowest)),
             cpu: of(&|s| Some(s.cpu)),
             added_cpu: added(samples),
             added_ratio: quotient(added(samples), added(reference)),
@@ -110,6 +115,7 @@ impl Row {
             worst: of(&|s| Some(s.change?.worst)),
             failed: of(&|s| Some(s.change?.failed)),
             resident_after: of(&|s| Some(s.change?.resident)),
+            anatomy: std::array::from_fn(|part| of(&|s| s.anatomy?[part])),
         };
         Self {
             scenario: series.scenario,

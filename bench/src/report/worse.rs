@@ -6,6 +6,7 @@ use super::Report;
 use super::row::{Row, Summary};
 use super::tables::{OURS, about};
 use crate::contender::is_rival;
+use crate::load::anatomy::PARTS;
 use crate::scenario::ScenarioKind;
 use crate::stats::Spread;
 
@@ -56,6 +57,8 @@ const RESIDENT_AFTER: Figure = less("MiB of the process after it", 1.0 / 1_048_5
     s.resident_after
 });
 
+const WHOLE: Figure = less("µs from the SYN to the answer", 1.0, 1, |s| s.anatomy[PARTS - 1]);
+
 /// Figures that a kind of scenario is about.
 fn figures(kind: ScenarioKind) -> &'static [Figure] {
     match kind {
@@ -63,10 +66,14 @@ fn figures(kind: ScenarioKind) -> &'static [Figure] {
             &[RATE, P50, P99, P999, CPU]
         }
         ScenarioKind::Streams(_) => &[RATE, CPU],
-        ScenarioKind::Latency(_) | ScenarioKind::Openings(_) | ScenarioKind::Flooded(_) => &[P50, P99, P999, CPU],
+        ScenarioKind::Latency(_)
+        | ScenarioKind::Openings(_)
+        | ScenarioKind::Flooded(_)
+        | ScenarioKind::FailingHost(_) => &[P50, P99, P999, CPU],
         ScenarioKind::Large(_) | ScenarioKind::UniqueLarge(_) | ScenarioKind::UniqueHuge(_) => &[GBIT, P99, CPU_GB],
         ScenarioKind::Bulk(_) => &[GBIT, CPU_GB],
         ScenarioKind::Idle(_) | ScenarioKind::IdleTunnels(_) => &[RESIDENT, KERNEL],
+        ScenarioKind::Anatomy => &[WHOLE],
         ScenarioKind::Change(_) => &[UNTIL_ALL, WORST, FAILED, RESIDENT_AFTER],
     }
 }

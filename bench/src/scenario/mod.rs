@@ -1,11 +1,14 @@
 //! Scenarios: a list, and for each kind a function from a running contender to a [`Sample`].
 
 mod change;
+mod failure;
 mod netfilter;
 mod run;
 
+pub(crate) use failure::Failure;
 pub(crate) use netfilter::Ruleset;
 
+use std::net::Ipv4Addr;
 use std::time::Duration;
 
 use anyhow::Result;
@@ -13,7 +16,7 @@ use serde::Serialize;
 
 use crate::contender::RunningContender;
 use crate::hosts::Hosts;
-use crate::lab::Lab;
+use crate::lab::{HOSTS, Lab, TEN_HOSTS};
 use crate::measure::Sample;
 
 /// A scenario.
@@ -116,6 +119,10 @@ pub(crate) enum ScenarioKind {
     Openings(u32),
     /// New connections per second as with `Openings`, beside a flood of [`FLOOD_RATE`] SYNs per second.
     Flooded(u32),
+    /// [`FAILING_RATE`] new connections per second, and one of ten hosts that fails when the measurement begins.
+    FailingHost(Failure),
+    /// Unique connections, one at a time, and the times between their packets.
+    Anatomy,
 }
 
 const fn scenario(name: &'static str, title: &'static str, kind: ScenarioKind) -> Scenario {
@@ -148,6 +155,9 @@ const OPENINGS_1000: Scenario = scenario(
     "1000 new connections per second, each kept for half a second",
     ScenarioKind::Openings(1000),
 );
+
+/// New connections per second while a host fails.
+const FAILING_RATE: u32 = 1000;
 
 /// SYNs of a flood per second.
 pub(crate) const FLOOD_RATE: u32 = 50_000;
@@ -382,6 +392,32 @@ pub(crate) const HA: [Scenario; 4] = [
     ),
 ];
 
+/// Scenarios of a host that fails, in the order in which they run.
+pub(crate) const FAILURES: [Scenario; 3] = [
+    scenario(
+        "all-of-10",
+        "1000 new connections per second to ten hosts",
+        ScenarioKind::FailingHost(Failure::None),
+    ),
+    scenario(
+        "refusing-1of10",
+        "1000 new connections per second to ten hosts, of which one begins to refuse connections",
+        ScenarioKind::FailingHost(Failure::Refuses),
+    ),
+    scenario(
+        "blackhole-1of10",
+        "1000 new connections per second to ten hosts, of which one falls silent",
+        ScenarioKind::FailingHost(Failure::IsSilent),
+    ),
+];
+
+/// The anatomy of connections.
+pub(crate) const ANATOMY: [Scenario; 1] = [scenario(
+    "anatomy",
+    "Unique connections, 1 at a time: the time of each part",
+    ScenarioKind::Anatomy,
+)];
+
 /// Context of a scenario: network, hosts and contender.
 pub(crate) struct Bench<'a> {
     pub(crate) lab: &'a Lab,
@@ -407,13 +443,24 @@ impl Scenario {
         }
     }
 
+    /// Addresses of the hosts for HTTP.
+    pub(crate) const fn hosts(&self) -> &'static [Ipv4Addr] {
+        match self.kind {
+            ScenarioKind::FailingHost(_) => &TEN_HOSTS,
+            _ => &HOSTS,
+        }
+    }
+
     /// Whether plain forwarding takes part: hosts give no tickets, have no RSA certificate, do not speak HTTP/2, and
     /// take WebSockets at another port.
     pub(crate) const fn is_for_hosts(&self) -> bool {
         !matches!(self.entry, Entry::ResumedTls | Entry::RsaTls | Entry::Http2)
             && !matches!(
                 self.kind,
-                ScenarioKind::Tunnels(_) | ScenarioKind::IdleTunnels(_) | ScenarioKind::Change(_)
+                ScenarioKind::Tunnels(_)
+                    | ScenarioKind::IdleTunnels(_)
+                    | ScenarioKind::Change(_)
+                    | ScenarioKind::FailingHost(_)
             )
     }
 
@@ -433,7 +480,7 @@ impl Scenario {
 
     /// Whether the scenario takes a configured time; the others take as long as they need.
     pub(crate) fn is_timed(&self) -> bool {
-        !self.is_of_memory() && !matches!(self.kind, ScenarioKind::Change(_))
+        !self.is_of_memory() && !matches!(self.kind, ScenarioKind::Change(_) | ScenarioKind::Anatomy)
     }
 
     /// Whether memory is measured, of connections that do nothing.
@@ -460,6 +507,8 @@ impl Scenario {
             ScenarioKind::Tunnels(connections) => run::tunnels(bench, connections),
             ScenarioKind::Openings(rate) => run::openings(bench, rate),
             ScenarioKind::Flooded(rate) => run::flooded(bench, rate),
+            ScenarioKind::Anatomy => run::anatomy(bench),
+            ScenarioKind::FailingHost(failure) => run::failing(bench, FAILING_RATE, failure),
         }
     }
 }

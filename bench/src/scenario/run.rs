@@ -4,13 +4,14 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, ensure};
 
-use super::{Bench, Condition, Entry, FLOOD_RATE, Scenario};
+use super::failure::FailingHost;
+use super::{Bench, Condition, Entry, FLOOD_RATE, Failure, Scenario};
 use crate::contender::request;
 use crate::hosts::{HUGE, LARGE, NAME, REENCRYPTED_NAME, RSA_NAME, WEBSOCKET_PATH};
 use crate::load::openings::{self, OpeningsPlan};
 use crate::load::slots::Route;
 use crate::load::tunnels::{self, Tunnels};
-use crate::load::{Errors, Window, bulk, flood, h2load, http, idle::Idle, paced};
+use crate::load::{Errors, Window, anatomy, bulk, flood, h2load, http, idle::Idle, paced};
 use crate::measure::{Latency, Memory, Meter, Sample};
 use crate::{interrupt, machine, process};
 
@@ -155,6 +156,18 @@ pub(super) fn bulk_streams(bench: &Bench<'_>, streams: usize) -> Result<Sample> 
     Ok(sample)
 }
 
+/// Takes connections apart.
+pub(super) fn anatomy(bench: &Bench<'_>) -> Result<Sample> {
+    let targets = bench.running.targets(80);
+    let target = *targets.first().context("no target")?;
+    let parts = anatomy::run(bench.lab, target, &request(NAME, "/", true), bench.warm_up)?;
+    Ok(Sample {
+        anatomy: Some(parts),
+        errors: Errors::default(),
+        ..Sample::failed(String::new())
+    })
+}
+
 /// Runs h2load: its rate, and the CPU time during the run.
 pub(super) fn streams(bench: &Bench<'_>, connections: usize) -> Result<Sample> {
     let run = h2load::H2Load::start(bench.lab, connections, (bench.warm_up, bench.length))?;
@@ -184,6 +197,11 @@ pub(super) fn tunnels(bench: &Bench<'_>, connections: usize) -> Result<Sample> {
 
 /// Opens connections at a fixed rate, and asks the contender how it has replicated their flows.
 pub(super) fn openings(bench: &Bench<'_>, rate: u32) -> Result<Sample> {
+    failing(bench, rate, Failure::None)
+}
+
+/// Opens connections at a fixed rate, while a host fails from the beginning of the measurement.
+pub(super) fn failing(bench: &Bench<'_>, rate: u32, failure: Failure) -> Result<Sample> {
     let targets = bench.running.targets(80);
     let plan = OpeningsPlan {
         target: *targets.first().context("no target")?,
@@ -195,6 +213,7 @@ pub(super) fn openings(bench: &Bench<'_>, rate: u32) -> Result<Sample> {
     let meter = bench.meter();
     let watch = || -> Result<_> {
         interrupt::sleep_until(plan.window.start)?;
+        let _failing = FailingHost::begin(bench.lab, failure)?;
         let before = bench.running.replicated(bench.lab)?;
         let (spent, _) = meter.watch(plan.window, || 0)?;
         let after = bench.running.replicated(bench.lab)?;
