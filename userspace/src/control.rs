@@ -12,6 +12,8 @@ pub mod health;
 pub mod kept_certificates;
 pub mod listener_set;
 pub mod migrate;
+pub mod migration_names;
+pub mod migration_orders;
 mod migration_peers;
 pub mod migration_step;
 pub mod migrations;

@@ -1,18 +1,15 @@
 //! Runs migrations: applies the weights of each step, passes real traffic to the guards, and rolls back.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
-use std::sync::Arc;
+use std::collections::{BTreeMap, HashSet};
 use std::time::Duration;
 
 use signalbox_core::availability::migration::guard::{GuardKind, QualityFigures};
-use signalbox_core::availability::migration::{Migration, MigrationPlan, MigrationState, Observation};
-use signalbox_core::discovered::merge::{ClusterWeights, WeightOverrides};
-use signalbox_core::model::{Protocol, Route};
-use tokio::sync::oneshot;
+use signalbox_core::availability::migration::{Migration, MigrationState, Observation};
+use signalbox_core::discovered::merge::ClusterWeights;
 
 use super::Control;
-use super::event::StoreEvent;
-use super::migration_step::{PeerReports, StepOrder, forgotten_nodes, plus_peers};
+use super::migration_names::{MAX_LISTED_PROBLEMS, changed_meanwhile, is_usable};
+use super::migration_step::{PeerReports, StepOrder, plus_peers};
 use super::migrations::WatchedMigration;
 use crate::state::Snapshot;
 use crate::state::route_stats::QualitySum;
@@ -20,76 +17,6 @@ use crate::sys::unix_ms;
 
 /// Interval at which guards are evaluated. A failure is rolled back within a few intervals.
 const GUARD_INTERVAL: Duration = Duration::from_millis(500);
-
-/// Maximum number of names whose problems an error lists.
-const MAX_LISTED_PROBLEMS: usize = 20;
-
-/// Names for a migration to move.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum NameChoice {
-    /// The given names: each must be suitable.
-    Given,
-    /// All names of the old cluster that the new one serves too. Unsuitable ones are left out.
-    AllFit,
-}
-
-/// Change of a migration, ordered by an operator.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum MigrationOrder {
-    Pause,
-    Resume,
-    Abort,
-}
-
-/// Whether a cluster has a host that accepts connections of any protocol.
-pub(super) fn is_usable(snapshot: &Snapshot, cluster: &str) -> bool {
-    let index = snapshot.model.clusters.iter().position(|known| known.name == cluster);
-    index.is_some_and(|at| {
-        let mut protocols = [Protocol::Http, Protocol::Tls, Protocol::Tcp].into_iter();
-        protocols.any(|protocol| !snapshot.view.usable(at, protocol).is_empty())
-    })
-}
-
-/// Returns why a name cannot be moved, or `None`.
-fn unfit(snapshot: &Snapshot, plan: &MigrationPlan, name: &str, route: Option<&Route>) -> Option<String> {
-    let (from, to) = (&plan.from, &plan.to);
-    let Some(route) = route else {
-        return Some(format!("there is no route {name}: `signalbox routes` lists them"));
-    };
-    let clusters = &snapshot.model.clusters;
-    let shares = route
-        .clusters
-        .iter()
-        .filter_map(|(at, weight)| Some((&clusters.get(*at)?.name, *weight)));
-    let mut weights: BTreeMap<&String, u32> = shares.collect();
-    let (old, new) = (weights.remove(from).unwrap_or(0), weights.remove(to));
-    if old == 0 {
-        return Some(format!(
-            "{name}: {from} has no traffic of it (`signalbox explain {name}`)"
-        ));
-    }
-    if let Some((other, weight)) = weights.into_iter().find(|(_, weight)| *weight > 0) {
-        return Some(format!(
-            "{name}: {other} has weight {weight}; set it to 0 first (`signalbox weight`)"
-        ));
-    }
-    let has_from = |shares: &[(usize, u32)]| {
-        shares
-            .iter()
-            .any(|(at, _)| clusters.get(*at).is_some_and(|c| c.name == *from))
-    };
-    if route.paths.iter().any(|path| has_from(&path.clusters)) {
-        return Some(format!(
-            "{name} has paths with weights of their own in {from}: change those in the configuration"
-        ));
-    }
-    if new.is_none() && route.is_discovered() {
-        return Some(format!("{name}: {to} does not serve it"));
-    }
-    let has = new.unwrap_or(0) * 100 / (old + new.unwrap_or(0));
-    let first = plan.steps.first().copied().unwrap_or(100);
-    (has > first).then(|| format!("{name}: {to} has {has} % already; begin with a step that is not less"))
-}
 
 /// Number of the own process in [`PeerCounts`]: its counts do not outlive it.
 const OWN_PROCESS: u64 = 0;
@@ -121,120 +48,6 @@ pub(super) fn differing_weights(
 }
 
 impl Control {
-    /// Begins a migration, or with `is_tried` only returns what it would do.
-    pub async fn begin_migration(
-        &self,
-        plan: MigrationPlan,
-        names: Vec<String>,
-        choice: NameChoice,
-        by: String,
-        is_tried: bool,
-    ) -> Result<Migration, String> {
-        plan.check()?;
-        let snapshot = self.shared.snapshot.load_full();
-        for cluster in [&plan.from, &plan.to] {
-            if !snapshot.model.clusters.iter().any(|known| known.name == *cluster) {
-                return Err(format!(
-                    "there is no cluster {cluster}: `signalbox clusters` lists them"
-                ));
-            }
-        }
-        if !is_usable(&snapshot, &plan.to) {
-            return Err(format!(
-                "{} has no host that takes connections (`signalbox hosts`)",
-                plan.to
-            ));
-        }
-        let is_alone = plan.only_here;
-        if let Some(why) = forgotten_nodes(&snapshot.model).filter(|_| !is_alone) {
-            return Err(why);
-        }
-        let names = fit_names(&snapshot, &plan, names, choice)?;
-        let weights: &WeightOverrides = &snapshot.weights;
-        let before: BTreeMap<_, _> = names
-            .into_iter()
-            .map(|name| (name.clone(), weights.get(&name).cloned()))
-            .collect();
-        let tried = Migration::new(0, plan.clone(), before.clone(), by.clone(), unix_ms());
-        if !is_alone {
-            self.check_peers(&tried).await?;
-        }
-        if is_tried {
-            return self.try_probes(tried).await;
-        }
-        let migration = self.migrations.begin(|id, running| {
-            let busy = |name: &String| running.iter().find(|other| other.names.contains_key(name));
-            if let Some((name, other)) = before.keys().find_map(|name| Some((name, busy(name)?))) {
-                return Err(format!(
-                    "{name} is being moved by migration {}: abort that first",
-                    other.id
-                ));
-            }
-            Ok(Migration::new(id, plan, before, by, unix_ms()))
-        })?;
-        if let Err(error) = self.save_migration(migration.id).await {
-            self.migrations.forget(migration.id);
-            return Err(error);
-        }
-        tracing::info!(
-            migration = migration.id,
-            from = migration.plan.from,
-            to = migration.plan.to,
-            names = migration.names.len(),
-            "Migration begun."
-        );
-        Ok(migration)
-    }
-
-    /// Asks for the names of a migration that is only tried.
-    async fn try_probes(&self, mut tried: Migration) -> Result<Migration, String> {
-        if let Some(round) = self.probe_once(&tried).await? {
-            tried.probed(&round, unix_ms());
-        }
-        if tried.state == MigrationState::Running && !tried.awaits_probes() {
-            Ok(tried)
-        } else {
-            Err(format!("{} (`--no-probe` leaves probes out)", tried.reason))
-        }
-    }
-
-    /// Carries out an operator's order. `None`: there is no such migration.
-    pub async fn order_migration(&self, id: u64, order: MigrationOrder, by: &str) -> Option<Result<Migration, String>> {
-        let changed = self.migrations.change(id, |known| {
-            let WatchedMigration { migration, watch, .. } = known;
-            match order {
-                MigrationOrder::Pause => migration.pause(&format!("paused by {by}")),
-                MigrationOrder::Resume => migration.resume(watch),
-                MigrationOrder::Abort => migration.abort(&format!("aborted by {by}"), unix_ms()),
-            }
-        })?;
-        if let Err(refused) = changed {
-            return Some(Err(refused));
-        }
-        let saved = self.save_migration(id).await;
-        let migration = self.migrations.get(id)?;
-        if migration.is_unmoved() {
-            self.migrations.count(&migration);
-        }
-        tracing::info!(
-            migration = id,
-            state = migration.state.as_str(),
-            by,
-            "Migration paused, resumed or aborted by request."
-        );
-        Some(saved.map(|()| migration))
-    }
-
-    /// Writes a migration to disk. Returns when it is on disk.
-    async fn save_migration(&self, id: u64) -> Result<(), String> {
-        let (reply, outcome) = oneshot::channel();
-        let ending = || "signalbox is ending".to_owned();
-        self.events
-            .send(StoreEvent::MigrationChanged(id, reply))
-            .map_err(|_| ending())?;
-        outcome.await.unwrap_or_else(|_| Err(ending()))
-    }
-
     /// Runs all migrations, including those of an earlier process. Never returns.
     pub async fn run_migrations(self) {
         loop {
@@ -458,75 +271,4 @@ impl Control {
             );
         }
     }
-}
-
-/// Returns the names that cannot be moved any more, with the reasons: time has passed since the order, while names were
-/// asked for. Names without a route do no harm.
-fn changed_meanwhile(snapshot: &Snapshot, migration: &Migration) -> BTreeMap<String, String> {
-    if !migration.awaits_probes() {
-        return BTreeMap::new();
-    }
-    let routes = snapshot.model.routes.iter();
-    let routes: HashMap<String, &Route> = routes.map(|route| (route.hostname.to_string(), route)).collect();
-    let problem = |(name, before): (&String, &Option<ClusterWeights>)| {
-        let route = routes.get(name)?;
-        if snapshot.weights.get(name) != before.as_ref() {
-            return Some((
-                name.clone(),
-                format!("the weights of {name} were changed in the meantime"),
-            ));
-        }
-        Some((name.clone(), unfit(snapshot, &migration.plan, name, Some(route))?))
-    };
-    migration.names.iter().filter_map(problem).collect()
-}
-
-/// Returns the names to move, or why some of them cannot be moved.
-fn fit_names(
-    snapshot: &Arc<Snapshot>,
-    plan: &MigrationPlan,
-    mut names: Vec<String>,
-    choice: NameChoice,
-) -> Result<Vec<String>, String> {
-    let routes: HashMap<String, &Route> = snapshot
-        .model
-        .routes
-        .iter()
-        .map(|route| (route.hostname.to_string(), route))
-        .collect();
-    if choice == NameChoice::AllFit {
-        let serves = |route: &Route| {
-            let mut clusters = route
-                .clusters
-                .iter()
-                .filter_map(|(at, _)| snapshot.model.clusters.get(*at));
-            clusters.any(|cluster| cluster.name == plan.to)
-        };
-        let fit = routes
-            .iter()
-            .filter(|(name, route)| serves(route) && unfit(snapshot, plan, name, Some(route)).is_none());
-        names = fit.map(|(name, _)| name.clone()).collect();
-        if names.is_empty() {
-            return Err(format!("no name of {} can be moved to {}", plan.from, plan.to));
-        }
-        return Ok(names);
-    }
-    names.sort();
-    names.dedup();
-    if names.is_empty() {
-        return Err("no name is given: name some, a selector, or all".into());
-    }
-    let problems: Vec<_> = names
-        .iter()
-        .filter_map(|name| unfit(snapshot, plan, name, routes.get(name).copied()))
-        .collect();
-    if problems.is_empty() {
-        return Ok(names);
-    }
-    let more = problems.len().saturating_sub(MAX_LISTED_PROBLEMS);
-    let mut text = problems[..problems.len() - more].join("; ");
-    if more > 0 {
-        text += &format!("; and {more} more");
-    }
-    Err(text)
 }

@@ -8,7 +8,8 @@ use signalbox_core::discovered::merge::TesterOverrides;
 use signalbox_core::model::Balancer;
 
 use super::Control;
-use super::migrate::{differing_weights, is_usable, quality};
+use super::migrate::{differing_weights, quality};
+use super::migration_names::is_usable;
 use super::migration_step::{FOLLOW_PATH, PeerReports, StepOrder, StepReport};
 use crate::source::client::ApiClient;
 

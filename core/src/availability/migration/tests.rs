@@ -1,5 +1,7 @@
 mod simulated;
 
+use super::guard::GuardLimits;
+use super::probe::{ProbePlan, ProbeRound};
 use super::*;
 
 const SECOND: u64 = 1000;
