@@ -1,6 +1,7 @@
 //! `signalbox ha run`: from the configuration to addresses that only an eligible node has.
 
 mod files;
+mod lock;
 mod supervisor;
 
 use std::path::PathBuf;
@@ -18,6 +19,7 @@ use tokio::time::Instant;
 
 use crate::notices::Notices;
 use crate::{Directory, Settings, announce, firewall, follow};
+use lock::Locks;
 use signalbox_api::ha::Condition;
 use supervisor::Supervisor;
 
@@ -60,7 +62,7 @@ pub async fn run(options: Options) -> anyhow::Result<()> {
     }
     let directory = Directory::new(&options.directory)?;
     directory.create()?;
-    let _lock = files::lock(&directory)?;
+    let _locks = Locks::take(&directory)?;
     let mut terminate = signal(SignalKind::terminate())?;
     let mut interrupt = signal(SignalKind::interrupt())?;
     let mut hangup = signal(SignalKind::hangup())?;

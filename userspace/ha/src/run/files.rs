@@ -1,11 +1,9 @@
-//! Files that the supervisor shares: a lock, and changes of the configuration and of the runtime directory.
+//! Changes of the configuration, and of the runtime directory.
 
-use std::fs::{File, OpenOptions};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use anyhow::{Context as _, bail};
-use nix::fcntl::{Flock, FlockArg};
+use anyhow::Context as _;
 use notify::{RecommendedWatcher, RecursiveMode, Watcher as _};
 use signalbox_core::availability::ha::keepalived::group_of_file;
 use tokio::sync::mpsc;
@@ -14,24 +12,6 @@ use crate::Directory;
 
 /// Time that changes are collected: editors write in several steps, of which the last counts.
 const SETTLE_INTERVAL: Duration = Duration::from_millis(50);
-const LOCK_FILE: &str = "lock";
-
-/// Locks the runtime directory against a second supervisor.
-pub(super) fn lock(directory: &Directory) -> anyhow::Result<Flock<File>> {
-    let path = directory.file(LOCK_FILE);
-    let file = OpenOptions::new().create(true).truncate(false).write(true).open(&path);
-    let file = file.with_context(|| format!("opening {}", path.display()))?;
-    match Flock::lock(file, FlockArg::LockExclusiveNonblock) {
-        Ok(lock) => Ok(lock),
-        Err((_, nix::Error::EWOULDBLOCK)) => {
-            bail!(
-                "another `signalbox ha run` has {}: --runtime-dir names another directory",
-                directory.path().display()
-            )
-        }
-        Err((_, error)) => Err(error).with_context(|| format!("locking {}", path.display())),
-    }
-}
 
 /// Watches the configuration and, in the runtime directory, the files by which operators release groups. A change is
 /// reported once the files have stopped changing.
