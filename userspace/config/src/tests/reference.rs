@@ -207,7 +207,7 @@ fn whole_example(protocol: &str) -> Value {
         ),
         (
             "clusters",
-            json!({ "name": "pods", "kubernetes": { "in_cluster": true }, "hosts": [{ "name": "p", "address": "10.2.0.9", "http": 80, "https": 443 }] }),
+            json!({ "name": "pods", "kubernetes": { "in_cluster": true }, "proxy_protocol": {}, "hosts": [{ "name": "p", "address": "10.2.0.9", "http": 80, "https": 443 }] }),
         ),
         (
             "routes",
