@@ -20,6 +20,7 @@ pub mod peek;
 pub mod pipe;
 pub mod pump;
 mod queue;
+mod redispatch;
 pub mod refuse;
 pub mod relay;
 pub mod repaired;

@@ -21,6 +21,7 @@ pub mod series;
 pub mod service_flows;
 mod shared;
 pub mod shield;
+pub mod silent_hosts;
 pub mod sync;
 pub mod tls;
 

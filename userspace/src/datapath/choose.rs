@@ -14,10 +14,14 @@ use signalbox_core::routing::view::Destination;
 use signalbox_core::wire::address::ipv4_mapped;
 use signalbox_core::wire::peek::proxy::{ProxyTlvs, ToldConnection, v2_header};
 
+use crate::kernel::cut::table::tick;
 use crate::kernel::peek::ChosenHost;
 use crate::state::connection_ids::ConnectionIds;
 use crate::state::route_stats::RouteClusterStats;
 use crate::state::{ClusterState, HostState, RouteState, Shared, Snapshot};
+
+/// Maximum number of hosts tried for one connection.
+pub(super) const MAX_HOSTS_TRIED: usize = 3;
 
 /// A backend host that a connection counts against. The count is given back on drop.
 pub struct Lease {
@@ -31,6 +35,9 @@ pub struct Lease {
     /// Whether the host gets HTTP/2 with prior knowledge when the connection to it has no TLS.
     pub h2c: bool,
     pub repairs_answers: bool,
+    pub(super) protocol: Protocol,
+    /// Whether another host of the cluster may be asked if this one does not answer.
+    pub(super) has_others: bool,
     /// Counters of the connection's cluster within its route. Set once connected.
     pub stats: Option<Arc<RouteClusterStats>>,
     is_counted: bool,
@@ -318,11 +325,19 @@ impl<'a> Chooser<'a> {
             .map(|(_, host)| host)
             .collect();
         let load = |host: u16| hosts.get(usize::from(host)).map_or(0, |host| host.active.get());
-        let host = self
-            .snapshot
-            .view
-            .host_to(self.to, cluster, self.protocol, draw, &tried, load)?;
-        Some((cluster, host))
+        let choose = |tried: &[u16]| {
+            let view = &self.snapshot.view;
+            view.host_to(self.to, cluster, self.protocol, draw, tried, load)
+        };
+        let now = tick();
+        let host = if self.snapshot.clusters.get(cluster)?.has_away_hosts(now) {
+            let away = (0..).zip(hosts).filter(|(_, host)| host.is_away(now)).map(|(at, _)| at);
+            let left_out: Vec<u16> = tried.iter().copied().chain(away).collect();
+            choose(&left_out).or_else(|| choose(&tried))
+        } else {
+            choose(&tried)
+        };
+        Some((cluster, host?))
     }
 
     /// Returns a host of another cluster of the route if the drawn cluster has no usable host left. Clusters of weight
@@ -366,6 +381,12 @@ impl<'a> Chooser<'a> {
         Ok(lease)
     }
 
+    /// Whether a host of a cluster would be left after the next one.
+    fn has_others(&self, cluster: usize) -> bool {
+        let tried = self.tried.iter().filter(|(c, _)| *c == cluster).count() + 1;
+        self.attempts() + 1 < MAX_HOSTS_TRIED && tried < self.snapshot.view.usable(cluster, self.protocol).len()
+    }
+
     /// Leases a host without counting the connection yet.
     fn unlimited_lease(&self, at: (usize, u16)) -> Option<Lease> {
         let (c, h) = (at.0, usize::from(at.1));
@@ -379,6 +400,8 @@ impl<'a> Chooser<'a> {
             connection_id: None,
             h2c: configured.h2c,
             repairs_answers: configured.repairs_answers,
+            protocol: self.protocol,
+            has_others: self.has_others(c),
             stats: None,
             is_counted: false,
         })

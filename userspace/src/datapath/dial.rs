@@ -12,19 +12,18 @@ use signalbox_tls::host_fault::{AuthoritySetting, HostTlsFault};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 
-use super::choose::{Chooser, Lease};
+use super::choose::{Chooser, Lease, MAX_HOSTS_TRIED};
 use super::cut::{ConnectingLegB, CutAttempt, CutKind, CutRequest, HeldFlow};
 use super::queue;
-use super::report::Report;
+use super::redispatch::{accepted, is_silent};
+use super::report::{FailedConnect, Report, note_failed_connect};
 use super::socket::Socket;
 use super::worker_state::Worker;
+use crate::kernel::cut::table::tick;
 use crate::state::outcome::Ineligible;
 use crate::state::sync::Unprotected;
-use crate::state::{ListenerState, RouteState, Snapshot};
+use crate::state::{ListenerState, RouteState, Shared, Snapshot};
 use crate::sys;
-
-/// Maximum number of hosts tried for one connection.
-pub(super) const MAX_HOSTS_TRIED: usize = 3;
 
 /// Largest window scale whose smallest window is below the segment size of most paths. Allows windows up to 16 MiB.
 const MAX_PAUSING_WINDOW_SCALE: u8 = 8;
@@ -116,16 +115,31 @@ pub(super) async fn try_host<T>(
     route: Option<&Arc<RouteState>>,
     dialled: impl Future<Output = std::io::Result<T>>,
 ) -> std::io::Result<(T, Duration)> {
-    let began = Instant::now();
+    let (began, asked) = (Instant::now(), tick());
     let (label, error) = match timeout(snapshot.model.timeouts.connect, dialled).await {
         Ok(Ok(connected)) => {
             lease.host.total.inc();
+            lease.host.accepted_at.store(tick(), Relaxed);
             let took = began.elapsed();
             lease.cluster.connect_seconds.observe(took);
             if lease.host.failing.load(Relaxed) && lease.host.failing.swap(false, Relaxed) {
                 worker.report(Report::Connected(Arc::clone(&lease.host)));
             }
             return Ok((connected, took));
+        }
+        Ok(Err(error)) if is_silent(&error) => {
+            lease.cluster.redispatches.inc();
+            // A host that has accepted others since has only lost this connection's SYN.
+            if !lease.host.has_accepted_since(asked) {
+                lease.cluster.note_silent(&lease.host);
+                note_failed_connect(
+                    &worker.reports,
+                    (&lease.host, &lease.cluster),
+                    route.map(|route| &**route),
+                    FailedConnect::Silent,
+                );
+            }
+            return Err(error);
         }
         Ok(Err(error)) => (connect_label(&error), error),
         Err(_) => ("timeout", std::io::ErrorKind::TimedOut.into()),
@@ -169,7 +183,8 @@ pub(super) async fn dial(
         Ok(connecting) => connecting,
         Err(BeginError::Failed(error)) => return Err(error),
         Err(BeginError::Ineligible(ineligible)) => {
-            return Ok((Socket::Registered(connect_uncut(lease.backend).await?), Err(ineligible)));
+            let host = connect_uncut(&worker.shared, lease).await?;
+            return Ok((Socket::Registered(host), Err(ineligible)));
         }
     };
     // A nearby host has answered by the time other tasks have had their turn. The flow table shows this.
@@ -180,7 +195,7 @@ pub(super) async fn dial(
         tokio::task::yield_now().await;
     }
     let stream = host.registered()?;
-    stream.writable().await?;
+    accepted(&worker.shared, lease, stream.writable()).await?;
     if let Err(ineligible) = attempt.outcome().await {
         if let Some(error) = stream.take_error()? {
             return Err(error);
@@ -287,9 +302,9 @@ fn try_begin_cut(
     }
 }
 
-/// Connects from a source port that the kernel chooses: the flow will not be cut.
-pub(super) async fn connect_uncut(backend: SocketAddr) -> std::io::Result<TcpStream> {
-    let socket = super::cut::uncut_socket(backend)?;
+/// Connects to the leased host from a source port that the kernel chooses: the flow will not be cut.
+pub(super) async fn connect_uncut(shared: &Shared, lease: &Lease) -> std::io::Result<TcpStream> {
+    let socket = super::cut::uncut_socket(lease.backend)?;
     socket.set_nodelay(true)?;
-    socket.connect(backend).await
+    accepted(shared, lease, socket.connect(lease.backend)).await
 }

@@ -7,6 +7,7 @@ use std::sync::{Arc, OnceLock};
 
 use parking_lot::Mutex;
 use signalbox_api::hosts::LastCheck;
+use signalbox_common::net::seq;
 use signalbox_core::limits::connect_retry::ConnectTimes;
 use signalbox_core::limits::limit::{self, SourceCells};
 use signalbox_core::limits::stats::{Counter, Gauge, Histogram, LabelledCounters};
@@ -20,7 +21,9 @@ use super::outcome::{FlowEnd, Ineligible};
 use super::paths::{PathCounts, PathObstacle};
 use super::request_stats::{Http2Stats, RequestStats};
 use super::route_stats::{RouteLabel, RouteStats};
+use super::silent_hosts::{AwayUntil, SilentHosts};
 use super::tls::HandshakeStats;
+use crate::kernel::cut::table::tick;
 use crate::sys::unix_ms;
 
 /// Runtime state of a router host.
@@ -48,9 +51,11 @@ pub struct HostState {
     pub last_check: Mutex<Option<LastCheck>>,
     /// Reason why the last TLS handshake of the datapath with the host failed.
     tls_fault: Mutex<Option<String>>,
+    /// Whether new connections go to other hosts, because this one was silent.
+    away: AwayUntil,
     /// Times in which the host has accepted connections that the kernel has routed.
     pub connect_times: ConnectTimes,
-    /// Tick at which the host was last seen to have accepted one, 20 ms late at most; 0: never.
+    /// Tick at which the host was last seen to have accepted a connection, 20 ms late at most; 0: never.
     pub accepted_at: AtomicU32,
     /// TCP options of the host, from the last check.
     pub handshake: HostHandshake,
@@ -74,6 +79,19 @@ impl HostState {
     /// Notes that the host's handshake did not match a client's.
     pub fn note_unfit(&self) {
         self.unfit_since_ms.store(unix_ms(), Relaxed);
+    }
+
+    /// Whether new connections go to other hosts, because the host was silent.
+    #[must_use]
+    pub fn is_away(&self, now: u32) -> bool {
+        self.away.is_ahead(now)
+    }
+
+    /// Whether the host has accepted a connection after a tick.
+    #[must_use]
+    pub fn has_accepted_since(&self, tick: u32) -> bool {
+        let accepted = self.accepted_at.load(Relaxed);
+        accepted != 0 && seq::after(accepted, tick)
     }
 
     /// Whether a flow to the host could not be cut recently.
@@ -109,6 +127,7 @@ impl HostState {
             health_since_ms: AtomicU64::new(unix_ms()),
             last_check: Mutex::new(None),
             tls_fault: Mutex::new(None),
+            away: AwayUntil::default(),
             connect_times: ConnectTimes::default(),
             accepted_at: AtomicU32::new(0),
             handshake: HostHandshake::default(),
@@ -189,6 +208,7 @@ pub struct ClusterState {
     pub connect_retries: Counter,
     /// See `connect_retries`.
     pub redispatches: Counter,
+    pub silent: SilentHosts,
     pub checks_ok: Counter,
     pub checks_failed: Counter,
     pub bytes_in: Counter,
@@ -263,6 +283,25 @@ impl HostQueue {
 }
 
 impl ClusterState {
+    /// Notes that a host did not answer: new connections go to others for about a second.
+    pub fn note_silent(&self, host: &HostState) {
+        let now = tick();
+        host.away.begin(now);
+        self.silent.away.begin(now);
+    }
+
+    /// Whether a host may be away.
+    #[must_use]
+    pub fn has_away_hosts(&self, now: u32) -> bool {
+        self.silent.away.is_ahead(now)
+    }
+
+    /// Whether one more connection may leave its host, which does not answer, for another one: one in twenty may.
+    pub fn may_redispatch(&self) -> bool {
+        let opened = self.opened.iter().map(Counter::get).sum();
+        self.silent.take(opened)
+    }
+
     /// Counts one connection less for a host.
     pub fn leave_host(&self, host: &HostState) {
         host.active.leave();

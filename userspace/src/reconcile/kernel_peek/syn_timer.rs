@@ -11,9 +11,7 @@ use std::thread;
 use std::time::Duration;
 
 use signalbox_common::cut::flow::{ineligible, state};
-use signalbox_common::net::seq;
-use signalbox_core::limits::connect_retry::{ConnectTimes, MAX_RETRY_TIMEOUT, MIN_RETRY_TIMEOUT, RedispatchBudget};
-use signalbox_core::model::Tier;
+use signalbox_core::limits::connect_retry::{ConnectTimes, MAX_RETRY_TIMEOUT, MIN_RETRY_TIMEOUT};
 
 use super::{KernelPeek, program_ports};
 use crate::datapath::report::{FailedConnect, Reports, note_failed_connect};
@@ -83,7 +81,6 @@ struct SynTimer {
     asked: AskedFlows,
     /// By their entries of the flow table.
     watched: HashMap<u32, Watched>,
-    budgets: HashMap<String, RedispatchBudget>,
     /// Tick of the last look.
     looked: u32,
 }
@@ -95,7 +92,6 @@ pub(super) fn start(kernel_peek: &Arc<KernelPeek>, reports: Reports) -> std::io:
         reports,
         asked: kernel_peek.peek.asked_flows(),
         watched: HashMap::new(),
-        budgets: HashMap::new(),
         looked: tick(),
     };
     let run = move || {
@@ -223,18 +219,15 @@ impl SynTimer {
         let Some(other) = choice.and_then(|choice| choice.other_host()) else {
             return false;
         };
-        let opened = cluster.opened[Tier::Cut as usize].get();
-        let budget = self.budgets.entry(cluster.name.clone());
-        if !budget.or_insert_with(|| RedispatchBudget::new(opened)).take(opened) {
+        if !cluster.may_redispatch() {
             cluster.leave_host(&other.state);
             return false;
         }
         let done = self.redispatch(waiting, (host, cluster), &other);
         // A host that has accepted others since has only lost this connection's SYNs.
-        let accepted = host.accepted_at.load(Relaxed);
-        let is_silent = accepted == 0 || !seq::after(accepted, asked);
-        if is_silent && matches!(done, Redispatch::Done { .. }) {
+        if !host.has_accepted_since(asked) && matches!(done, Redispatch::Done { .. }) {
             kernel_peek.peek.set_away(waiting.host());
+            cluster.note_silent(host);
             let route = self.kernel_peek.route_of(waiting);
             note_failed_connect(&self.reports, (host, cluster), route.as_deref(), FailedConnect::Silent);
         }

@@ -8,6 +8,7 @@ mod crowd;
 mod faults;
 mod health;
 mod peek;
+mod silent_hosts;
 mod sources;
 mod subset;
 pub(crate) mod tiers;

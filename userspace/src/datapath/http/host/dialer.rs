@@ -47,10 +47,16 @@ impl HostDialer<'_> {
             }
             (None, CutPlan::LastRequest(..)) => {
                 let why = Ineligible::LastRequest(LastRequestObstacle::Http2Host);
-                (Leg::Plain(connect_uncut(backend).await?), Err(why))
+                (
+                    Leg::Plain(connect_uncut(&self.worker.shared, self.lease).await?),
+                    Err(why),
+                )
             }
             (None, CutPlan::Tunnel(leg_a) | CutPlan::LongAnswer(leg_a)) => self.held(leg_a).await?,
-            (None, CutPlan::No(why)) => (Leg::Plain(connect_uncut(backend).await?), Err(*why)),
+            (None, CutPlan::No(why)) => (
+                Leg::Plain(connect_uncut(&self.worker.shared, self.lease).await?),
+                Err(*why),
+            ),
         };
         if self.versions != HostVersions::Http2 && leg.alpn() != Some(HttpVersion::Http2) {
             return Ok(MadeConnection::Http1(leg, held));
@@ -63,7 +69,7 @@ impl HostDialer<'_> {
 
     /// Connects in TLS. The PROXY header goes before the handshake.
     async fn in_tls(&mut self, session: HostSession) -> io::Result<Leg> {
-        let stream = connect_uncut(self.lease.backend).await?;
+        let stream = connect_uncut(&self.worker.shared, self.lease).await?;
         let before = std::mem::take(self.preamble);
         session.begin(stream, before, self.versions.may_be_http2()).await
     }
