@@ -42,6 +42,8 @@ pub(crate) struct Sample {
     pub(crate) replication: Option<Replication>,
     /// Change of routes.
     pub(crate) change: Option<Change>,
+    /// Percentage of connections that got no answer while a host failed.
+    pub(crate) lost: Option<f64>,
     /// Times between the packets of a connection.
     pub(crate) anatomy: Option<Parts>,
     /// Errors of the turn.
@@ -116,6 +118,7 @@ impl Sample {
             memory: None,
             replication: None,
             change: None,
+            lost: None,
             anatomy: None,
             errors,
         }

@@ -18,9 +18,6 @@ use crate::histogram::Histogram;
 use crate::interrupt;
 
 const THREADS: usize = 2;
-/// Time after which a connection without an answer counts as lost.
-const ANSWER_TIMEOUT: Duration = Duration::from_secs(2);
-
 /// Plan of an open loop of connections.
 pub(crate) struct OpeningsPlan {
     pub(crate) target: SocketAddrV4,
@@ -29,6 +26,8 @@ pub(crate) struct OpeningsPlan {
     pub(crate) rate: f64,
     /// Time for which a connection is kept after its answer.
     pub(crate) keep: Duration,
+    /// Time after the window's end at which a connection without an answer counts as lost.
+    pub(crate) answer_timeout: Duration,
     pub(crate) window: Window,
 }
 
@@ -98,7 +97,8 @@ impl<'a> OpeningsWorker<'a> {
             let now = Instant::now();
             self.open_due(now);
             self.close_due(now);
-            if now >= self.plan.window.end && (self.waiting() == 0 || now >= self.plan.window.end + ANSWER_TIMEOUT)
+            if now >= self.plan.window.end
+                && (self.waiting() == 0 || now >= self.plan.window.end + self.plan.answer_timeout)
                 || interrupt::raised()
             {
                 for _ in 0..self.waiting() {

@@ -72,6 +72,7 @@ const FAILING: &[Column] = &[
     ("p99 ms", |r| number(r.summary.p99, 1e-3, 3)),
     ("p99.9 ms", |r| number(r.summary.p999, 1e-3, 3)),
     ("slowest ms", |r| number(r.summary.slowest, 1e-3, 3)),
+    ("lost %", |r| number(r.summary.lost, 1.0, 2)),
     ("CPU µs/connection", |r| number(r.summary.cpu, 1.0, 1)),
     ("own", |r| number(r.summary.own_cpu, 1.0, 1)),
 ];

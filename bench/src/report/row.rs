@@ -59,6 +59,8 @@ pub(super) struct Summary {
     pub(super) worst: Option<Spread>,
     pub(super) failed: Option<Spread>,
     pub(super) resident_after: Option<Spread>,
+    /// Percentage of connections without an answer.
+    pub(super) lost: Option<Spread>,
     /// Parts of a connection.
     pub(super) anatomy: [Option<Spread>; PARTS],
 }
@@ -115,6 +117,7 @@ impl Row {
             worst: of(&|s| Some(s.change?.worst)),
             failed: of(&|s| Some(s.change?.failed)),
             resident_after: of(&|s| Some(s.change?.resident)),
+            lost: of(&|s| s.lost),
             anatomy: std::array::from_fn(|part| of(&|s| s.anatomy?[part])),
         };
         Self {

@@ -57,6 +57,7 @@ const RESIDENT_AFTER: Figure = less("MiB of the process after it", 1.0 / 1_048_5
     s.resident_after
 });
 
+const LOST: Figure = less("lost %", 1.0, 2, |s| s.lost);
 const WHOLE: Figure = less("µs from the SYN to the answer", 1.0, 1, |s| s.anatomy[PARTS - 1]);
 
 /// Figures that a kind of scenario is about.
@@ -66,10 +67,8 @@ fn figures(kind: ScenarioKind) -> &'static [Figure] {
             &[RATE, P50, P99, P999, CPU]
         }
         ScenarioKind::Streams(_) => &[RATE, CPU],
-        ScenarioKind::Latency(_)
-        | ScenarioKind::Openings(_)
-        | ScenarioKind::Flooded(_)
-        | ScenarioKind::FailingHost(_) => &[P50, P99, P999, CPU],
+        ScenarioKind::Latency(_) | ScenarioKind::Openings(_) | ScenarioKind::Flooded(_) => &[P50, P99, P999, CPU],
+        ScenarioKind::FailingHost(_) => &[P50, P99, P999, LOST, CPU],
         ScenarioKind::Large(_) | ScenarioKind::UniqueLarge(_) | ScenarioKind::UniqueHuge(_) => &[GBIT, P99, CPU_GB],
         ScenarioKind::Bulk(_) => &[GBIT, CPU_GB],
         ScenarioKind::Idle(_) | ScenarioKind::IdleTunnels(_) => &[RESIDENT, KERNEL],

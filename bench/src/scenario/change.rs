@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail};
 
+use super::run;
 use super::{Bench, Scenario};
 use crate::contender::request;
 use crate::hosts::NAME;
@@ -34,6 +35,7 @@ pub(super) fn run(bench: &Bench<'_>, scenario: &Scenario, count: usize) -> Resul
     let target = *bench.running.targets(80).first().context("no target")?;
     let window = Window::after(Duration::ZERO, LOAD_INTERVAL);
     let plan = OpeningsPlan {
+        answer_timeout: run::ANSWER_TIMEOUT,
         target,
         request: request(NAME, "/", false),
         rate: f64::from(RATE),

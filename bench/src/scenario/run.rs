@@ -18,6 +18,10 @@ use crate::{interrupt, machine, process};
 /// Time for which a connection is kept open after its answer.
 const KEEP_INTERVAL: Duration = Duration::from_millis(500);
 
+/// Time after the measurement in which answers are waited for; with a failing host as long as balancers wait for it.
+pub(super) const ANSWER_TIMEOUT: Duration = Duration::from_secs(2);
+const FAILED_ANSWER_TIMEOUT: Duration = Duration::from_secs(12);
+
 /// Time in which an access log is written to its file.
 const LOG_INTERVAL: Duration = Duration::from_millis(1500);
 
@@ -208,24 +212,34 @@ pub(super) fn failing(bench: &Bench<'_>, rate: u32, failure: Failure) -> Result<
         request: request(NAME, "/", false),
         rate: f64::from(rate),
         keep: KEEP_INTERVAL,
+        answer_timeout: match failure {
+            Failure::None => ANSWER_TIMEOUT,
+            Failure::Refuses | Failure::IsSilent => FAILED_ANSWER_TIMEOUT,
+        },
         window: bench.window(),
     };
     let meter = bench.meter();
     let watch = || -> Result<_> {
         interrupt::sleep_until(plan.window.start)?;
-        let _failing = FailingHost::begin(bench.lab, failure)?;
+        let failing = FailingHost::begin(bench.lab, failure)?;
         let before = bench.running.replicated(bench.lab)?;
         let (spent, _) = meter.watch(plan.window, || 0)?;
         let after = bench.running.replicated(bench.lab)?;
-        Ok((spent, before.zip(after)))
+        Ok((spent, before.zip(after), failing))
     };
     let (outcome, watched) = openings::run(&bench.lab.client, &plan, watch)?;
-    let (spent, counts) = watched?;
+    // The host fails until the last connection has its answer.
+    let (spent, counts, _failing) = watched?;
     let mut sample = Sample::of(outcome.latency.count() as f64, bench.length, &spent);
     sample.offered = Some(plan.rate);
     sample.latency = Latency::of(&outcome.latency);
     sample.replication = counts.map(|(before, after)| after.since(&before, bench.length));
-    sample.errors = outcome.errors;
+    if failure == Failure::None {
+        sample.errors = outcome.errors;
+    } else {
+        let lost = outcome.errors.total() as f64;
+        sample.lost = Some(lost / (lost + sample.work) * 100.0);
+    }
     Ok(sample)
 }
 
