@@ -17,7 +17,7 @@ use crate::net::Tuple;
 pub const EPOCH_SHIFT_NS: u32 = 36;
 
 /// Age of an echoed clock up to which a cookie is accepted.
-const MAX_ECHO_AGE_MS: u32 = 140_000;
+pub const MAX_ECHO_AGE_MS: u32 = 140_000;
 
 /// Time by which the clock of the node that made a cookie may be ahead of this node's.
 const MAX_SKEW_MS: u32 = 2000;
@@ -28,6 +28,9 @@ const SLOT_SHIFT: u32 = 14;
 
 /// Bytes by which a segment may be after the first one and still count as one of the same client.
 const MAX_LATER_BYTES: u32 = 1 << (SLOT_SHIFT - 1);
+
+/// Value of [`CookieCheck::slot`] of a cookie that an earlier self of this node has made.
+pub const OF_ANOTHER: u32 = u32::MAX;
 
 /// MSS of a client, by the three bits that a cookie has for it. Hosts are offered the next lower one.
 const MSS_STEPS: [u16; 8] = [536, 1200, 1300, 1360, 1400, 1440, 1452, 1460];
@@ -83,7 +86,7 @@ pub struct CookieCheck {
     pub standing: Standing,
     /// Offset of the clock that was sent to the client.
     pub clock: u32,
-    /// Node that made the cookie: its place in the list of nodes.
+    /// Node that made the cookie: its place in the list of nodes, or [`OF_ANOTHER`].
     pub slot: u32,
     /// Options that the client has offered: an MSS that is not larger, the rest exactly.
     pub options: SynOptions,

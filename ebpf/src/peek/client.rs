@@ -37,7 +37,7 @@ use super::{
     waiting,
 };
 use crate::{
-    cut::skb::{ETH_HEADER, Family, PacketView, context_field, monotonic_ms, monotonic_ns},
+    cut::skb::{ETH_HEADER, Family, PacketView, context_field, monotonic_ms, monotonic_ns, tick},
     packet_view::hide_from_verifier,
 };
 
@@ -314,8 +314,13 @@ pub fn on_segment<F: Family>(ctx: &TcContext, segment: &Segment) -> i32 {
         return miss();
     }
     if place == place::UNKNOWN {
-        // The address has just come, or a client has not heard that it has left. Its repetition will show.
-        return exit(Reason::PeekEarly, DROP);
+        // The address has just come, or a client has not heard that it has left. Its repetition will show, if there is a
+        // process to tell.
+        return if config.is_orphaned(tick()) {
+            miss()
+        } else {
+            exit(Reason::PeekEarly, DROP)
+        };
     }
     if has_stamps == 0 && guesses::is_guessing::<F>(segment) != 0 {
         return guesses::on_wrong::<F>(segment);
@@ -348,7 +353,8 @@ fn on_cookie<F: Family>(
     let has_fin = segment.tcp.flags & FIN != 0;
     if check.standing == Standing::First {
         let is_others = check.slot != config.slot && binding.protocol != protocol::TLS;
-        if is_others && early::is_repeatable::<F>(ctx, segment) == 0 {
+        // The end of a connection without a request has no effect.
+        if is_others && segment.payload != 0 && early::is_repeatable::<F>(ctx, segment) == 0 {
             return exit(Reason::PeekNotRepeatable, PASS);
         }
         if has_fin || segment.payload > MAX_PAYLOAD_BYTES {

@@ -3,7 +3,7 @@
 use signalbox_common::net::seq::is_ahead;
 use signalbox_common::peek::{
     abi::PeekConfig,
-    cookie::{self, CookieCheck, Echo},
+    cookie::{self, CookieCheck, Echo, MAX_ECHO_AGE_MS, OF_ANOTHER},
     cookie_key::{CookieKey, FORMER_TICKS, PeekCookies},
 };
 
@@ -46,21 +46,40 @@ fn former() -> Option<&'static CookieKey> {
 #[inline(never)]
 pub fn check(config: &PeekConfig, segment: &Segment, has_stamps: u32, echo: u32, out: &mut CookieCheck) -> u32 {
     let Some(key) = current() else { return 0 };
-    if check_with(key, config, segment, u64::from(has_stamps) << 32 | u64::from(echo), out) != 0 {
+    let aged = check_with(key, config, segment, u64::from(has_stamps) << 32 | u64::from(echo), out);
+    if aged != 0 {
+        if is_from_before(aged - 1) {
+            out.slot = OF_ANOTHER;
+        }
         return 1;
     }
     let Some(key) = former() else { return 0 };
     check_with(key, config, segment, u64::from(has_stamps) << 32 | u64::from(echo), out)
 }
 
-/// Checks a cookie with a key. `echo`: TSecr, with a bit above where there is one. A function takes five arguments.
+/// Whether a cookie of the current key, some milliseconds old, is older than this node's use of that key: a node that has
+/// lost its maps has forgotten the flows of its earlier self.
+#[inline(always)]
+fn is_from_before(age: u32) -> bool {
+    let Some(keys) = keys() else { return false };
+    // SAFETY: aligned, whole; userspace writes it.
+    let until = unsafe { (&raw const keys.former_until).read_volatile() };
+    let since = tick().wrapping_sub(until.wrapping_sub(FORMER_TICKS));
+    // A tick is 1.05 ms.
+    until != 0 && since < FORMER_TICKS && age > since + since / 16
+}
+
+/// Checks a cookie with a key. `echo`: TSecr, with a bit above where there is one. A function takes five arguments. Returns
+/// the cookie's age in milliseconds and one, or 0.
 #[inline(never)]
 fn check_with(key: &CookieKey, config: &PeekConfig, segment: &Segment, echo: u64, out: &mut CookieCheck) -> u32 {
     let ts_ecr = (echo >> 32 != 0).then_some(echo as u32);
     match find(key, config, segment, ts_ecr) {
         Some(check) => {
             *out = check;
-            1
+            // Without timestamps only the epoch is known.
+            let age = monotonic_ms().wrapping_add(out.clock).wrapping_sub(echo as u32);
+            1 + if ts_ecr.is_some() { age } else { MAX_ECHO_AGE_MS }
         }
         None => 0,
     }

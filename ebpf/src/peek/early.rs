@@ -11,13 +11,15 @@ use signalbox_common::{
 use super::{DROP, PASS, exit, maps::PEEK_EARLY, segment::Segment};
 use crate::cut::skb::{Family, tick};
 
-/// Whether a segment's data begins with a request that may be sent twice.
+/// Whether a segment's data begins with a request that may be sent twice, or with a ClientHello: at a listener that has just
+/// been left to userspace, the protocol is not known.
 #[inline(never)]
 pub fn is_repeatable<F: Family>(ctx: &TcContext, segment: &Segment) -> u32 {
     let Ok(start) = ctx.load::<u32>((F::TCP + segment.tcp.length) as usize) else {
         return 0;
     };
-    is_idempotent(&start.to_ne_bytes()).into()
+    let start = start.to_ne_bytes();
+    (is_idempotent(&start) || start[..2] == [22, 3]).into()
 }
 
 /// Whether a request that begins so may be sent twice: its method is idempotent (RFC 9110, section 9.2.2).

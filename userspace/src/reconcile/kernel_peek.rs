@@ -24,11 +24,13 @@ use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 use signalbox_common::peek::abi::{
-    MAX_ANSWERING, MAX_PEEK_SOURCES, PeekConfig, PeekHost, PeekRoute, PeekSourceKey, protocol,
+    MAX_ANSWERING, MAX_PEEK_SOURCES, PeekBinding, PeekConfig, PeekHost, PeekRoute, PeekSourceKey, protocol,
 };
 use signalbox_common::peek::cookie;
+use signalbox_common::steer::SteerKey;
 use signalbox_core::model::{Listener, Route};
 use signalbox_core::routing::obstacle::PeekObstacle;
+use signalbox_core::wire::address::ipv4_mapped;
 
 use crate::datapath::cut::program_ports;
 use crate::datapath::cut::registry::Registry;
@@ -337,8 +339,12 @@ impl KernelPeek {
         });
         let mut sources: HashMap<_, _> = sources.collect();
         if sources.len() > MAX_PEEK_SOURCES as usize {
-            // Connections use the hosts' own addresses, and end when their virtual address moves.
-            sources.clear();
+            // Connections use addresses that do not move, and end when their virtual address does: first of all those of
+            // virtual addresses that have not come yet.
+            sources.retain(|key, _| key.moving < tables.first_awaited);
+            if sources.len() > MAX_PEEK_SOURCES as usize {
+                sources.clear();
+            }
             tables.leave_out("source", PeekObstacle::TableFull);
         }
         let hosts = self.follow_hosts(written, &tables);
@@ -414,8 +420,14 @@ impl KernelPeek {
         let Written {
             bindings, passing_up, ..
         } = written;
+        let floating = self.shared.snapshot.load();
+        let may_move = |key: &SteerKey| floating.floating.vips().any(|vip| ipv4_mapped(vip) == key.addr);
         apply(bindings, tables.bindings, |key, binding| {
-            let binding = binding.copied().unwrap_or_default();
+            let binding = binding.copied().unwrap_or_else(|| PeekBinding {
+                // An address that moves may be elsewhere by now: the program asks.
+                is_awaited: may_move(&key.1).into(),
+                ..PeekBinding::default()
+            });
             if binding.protocol == protocol::PASS_UP {
                 passing_up.insert(*key, now);
             } else {

@@ -119,6 +119,7 @@ async fn serve(node: &Rc<Node>, receivers: &Rc<Receivers>, socket: TcpStream) ->
     let receiving = spawn_local(async move {
         let outcome = receive(&node, &state, reader).await;
         state.is_receiving.store(false, Relaxed);
+        state.has_same_cookies.store(false, Relaxed);
         if let Err(error) = outcome {
             node.shared.sync.refused.inc(error.label());
             tracing::warn!(node = state.node, %error, "Another node's flows are not received any more; those received stay.");

@@ -54,6 +54,8 @@ pub(super) struct PeekTables {
     pub(super) limits: HashMap<u32, PeekLimits>,
     /// Source addresses that move between nodes, by the number of the clients' destination and the host.
     pub(super) sources: HashMap<(u32, PeekHostKey), [u32; 4]>,
+    /// Lowest number of a destination that this machine does not have yet.
+    pub(super) first_awaited: u32,
     pub(super) hosts: HashMap<PeekHostKey, (PeekHost, Arc<HostState>)>,
     pub(super) left_out: LeftOut,
     /// Reasons why items are left out, by listener name and by route name.
@@ -125,6 +127,8 @@ struct Builder<'a> {
     netlink: Option<Netlink>,
     /// Source addresses and interfaces by host address, each looked up once.
     ways: HashMap<IpAddr, Option<(IpAddr, u32)>>,
+    /// Virtual addresses, those that this machine has before those that may come: on overflow the latter are left out.
+    vips: Vec<IpAddr>,
     /// Numbers of clients' destinations that move between nodes, with their groups.
     moving: HashMap<IpAddr, (u8, usize)>,
     clients: ClientLists<'a>,
@@ -141,13 +145,14 @@ impl PeekTables {
             .into_iter()
             .filter(|address| !address.is_loopback())
             .collect();
-        let awaited = snapshot.floating.vips().filter(|vip| !addresses.contains(vip));
+        let (present, awaited): (Vec<_>, Vec<_>) = snapshot.floating.vips().partition(|vip| addresses.contains(vip));
         let mut builder = Builder {
             snapshot,
             registry,
             conditions,
             protocol: Protocol::Http,
-            awaited: awaited.collect(),
+            vips: [present.as_slice(), &awaited].concat(),
+            awaited,
             addresses,
             interfaces: HashMap::new(),
             netlink: Netlink::open().ok(),
@@ -156,7 +161,10 @@ impl PeekTables {
             clients: ClientLists::default(),
             elements: HashMap::new(),
             seed,
-            tables: Self::default(),
+            tables: Self {
+                first_awaited: present.len() as u32 + 1,
+                ..Self::default()
+            },
         };
         for (protocol, number) in PROTOCOLS {
             builder.protocol = protocol;
@@ -243,10 +251,9 @@ impl<'a> Builder<'a> {
         if conditions.chained.contains(&address) {
             return Err(PeekObstacle::FormerOwner);
         }
-        if let Some((number, _)) = self.moving.get(&address) {
-            return Ok(*number);
-        }
-        let number = u8::try_from(self.moving.len() + 1).map_err(|_| PeekObstacle::FloatingAddresses)?;
+        let place = self.vips.iter().position(|vip| *vip == address);
+        let number = place.and_then(|place| u8::try_from(place + 1).ok());
+        let number = number.ok_or(PeekObstacle::FloatingAddresses)?;
         self.moving.insert(address, (number, group));
         Ok(number)
     }
