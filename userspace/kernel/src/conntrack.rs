@@ -38,6 +38,17 @@ const BE_LIBERAL: u8 = 8;
 /// Seconds after which an entry ends that no packet has used. The first one sets the kernel's own time.
 const UNUSED_SECONDS: u32 = 60;
 
+/// Requests for an entry that packets of the same connection change at the same time.
+const MAX_ATTEMPTS: u32 = 4;
+
+/// Whether a packet has made the entry since the kernel looked for it, or the former one is just being removed.
+fn is_overtaken(error: &io::Error) -> bool {
+    matches!(
+        error.raw_os_error(),
+        Some(libc::EEXIST | libc::EBUSY | libc::EAGAIN | libc::EINTR)
+    )
+}
+
 /// Returns whether connections of this network namespace may be tracked.
 #[must_use]
 pub fn is_loaded() -> bool {
@@ -66,7 +77,14 @@ impl Conntrack {
             attribute(PROTOCOL_INFO | NESTED, &attribute(1 | NESTED, &state.concat())),
             attribute(TIMEOUT, &UNUSED_SECONDS.to_be_bytes()),
         ];
-        self.ask(NEW_ENTRY, NLM_F_CREATE, client.ip(), &entry.concat())
+        let entry = entry.concat();
+        for _ in 1..MAX_ATTEMPTS {
+            match self.ask(NEW_ENTRY, NLM_F_CREATE, client.ip(), &entry) {
+                Err(error) if is_overtaken(&error) => {}
+                outcome => return outcome,
+            }
+        }
+        self.ask(NEW_ENTRY, NLM_F_CREATE, client.ip(), &entry)
     }
 
     /// Has windows and acknowledgements of a connection from this machine not be checked. Fails with `NotFound` if it is not
