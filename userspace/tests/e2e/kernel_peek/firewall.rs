@@ -161,15 +161,21 @@ fn rules_about_some_clients_cost_only_these_the_kernel() {
     // A rule that refuses nobody, and has an effect on some.
     nft(&format!("add rule inet ban input ip saddr {marked} ct mark set 7"));
     becomes([Some(true), None, Some(false)]);
-    let why = explain(&sb, &["a.test", "--client", banned]);
-    assert!(
-        why.contains("inet ban input handle") && why.contains("@banned"),
-        "{why}"
-    );
-    let status = String::from_utf8(sb.cli(&["status"]).stdout).unwrap();
-    assert!(status.contains("client ranges (packet_filter"), "{status}");
-    let why = explain(&sb, &["a.test", "--client", "10.1.0.2"]);
-    assert!(!why.contains("packet_filter"), "{why}");
+    // While the rules are being read again, which a set with timeouts needs, the answer is that.
+    let mut why = String::new();
+    let is_told = eventually(SOON, || {
+        why = explain(&sb, &["a.test", "--client", banned]);
+        why.contains("inet ban input handle") && why.contains("@banned")
+    });
+    assert!(is_told, "{why}");
+    let status = || String::from_utf8(sb.cli(&["status"]).stdout).unwrap();
+    let is_told = eventually(SOON, || status().contains("client ranges (packet_filter"));
+    assert!(is_told, "{}", status());
+    let is_free = eventually(SOON, || {
+        why = explain(&sb, &["a.test", "--client", "10.1.0.2"]);
+        !why.contains("packet_filter")
+    });
+    assert!(is_free, "{why}");
     nft("delete table inet ban");
     becomes(everyone);
     // Only some are let in.
