@@ -47,6 +47,13 @@ pub(super) fn expect_flows(pair: &Pair, node: usize, count: usize) {
     assert!(is, "{count} flows are expected: {:#?}", balancer.flows("limit=10"));
 }
 
+/// Waits until a node carries `count` flows, or has been told of them.
+fn expect_known(pair: &Pair, node: usize, count: usize) {
+    let known = || pair.balancer(node).flow_count() + pair.shadows(node).iter().sum::<u64>();
+    let is = eventually(SOON, || known() == count as u64);
+    assert!(is, "{count} flows are expected, and {} are known", known());
+}
+
 #[test]
 fn every_kind_of_flow_outlives_its_balancer() {
     let Some(mut pair) = Pair::begin("every_kind_of_flow_outlives_its_balancer") else {
@@ -258,6 +265,8 @@ fn nothing_is_corrupt_while_both_nodes_have_the_addresses() {
         speak(&flows);
         speak(&newer);
         newer.push(pair.enter(&doors()[round]));
+        // A node resets the clients of flows that it has not been told of.
+        expect_known(&pair, 1 - round % 2, flows.len() + newer.len());
     }
     // The first node yields.
     pair.withdraw(0);
